@@ -1,0 +1,78 @@
+"""Refusals of the pruner, at construction, each with what to write instead."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.weak import WeakIdKeyDictionary
+
+from softprune.threshold import Threshold, Trainable
+
+_pruned_by: Any = WeakIdKeyDictionary()  # Parameter -> weak reference to its pruner
+
+
+def prunable(params: Mapping[str, nn.Parameter], optimizer: Optimizer, threshold: Threshold) -> dict[str, nn.Parameter]:
+    """``params`` as a dictionary, if it can be pruned under this optimizer by this threshold."""
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            f"`Pruner(params=...)` must be a mapping {{name: Parameter}}. Got {type(params).__name__}: "
+            "write `softprune.select(model)`."
+        )
+    if not params:
+        raise ValueError("`Pruner(params=...)` is empty. Write `softprune.select(model)`.")
+    _each_once(params)
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if missing := [name for name, p in params.items() if id(p) not in held]:
+        raise ValueError(
+            f"The optimizer does not hold {_names(missing)}. Build it from the parameters that are to be "
+            "pruned, after moving the model to its device: `optimizer = SGD(model.parameters(), ...)`."
+        )
+    if isinstance(threshold, Trainable):
+        _trainable(threshold, params, held)
+    return dict(params)
+
+
+def claim(params: Mapping[str, Tensor], pruner: object) -> None:
+    """Remember that ``pruner`` prunes these parameters."""
+    for p in params.values():
+        _pruned_by[p] = weakref.ref(pruner)
+
+
+def release(params: Mapping[str, Tensor]) -> None:
+    for p in params.values():
+        _pruned_by.pop(p, None)
+
+
+def _each_once(params: Mapping[str, nn.Parameter]) -> None:
+    first: dict[int, str] = {}
+    for name, p in params.items():
+        if not (isinstance(p, Tensor) and p.is_floating_point()):
+            raise TypeError(f"Cannot prune {name!r}: it is not a floating-point parameter.")
+        if (other := first.setdefault(id(p), name)) != name:
+            raise ValueError(f"{other!r} and {name!r} are one parameter, which cannot be pruned twice. Drop one.")
+        pruner = _pruned_by.get(p)
+        if pruner is not None and pruner() is not None:
+            raise ValueError(f"{name!r} is pruned already. Call `detach()` on its pruner first, or leave it out.")
+
+
+def _trainable(threshold: Trainable, params: Mapping[str, nn.Parameter], held: set[int]) -> None:
+    kind = type(threshold).__name__
+    if threshold.names != tuple(params):
+        raise ValueError(
+            f"`{kind}` was built for other parameters than `Pruner` is given. Pass the same mapping to both."
+        )
+    if any(id(p) not in held for p in threshold.parameters()):
+        raise ValueError(
+            f"The optimizer does not hold the parameters of `{kind}`, so the threshold would not be trained. "
+            "Write `optimizer.add_param_group({'params': threshold.parameters()})` before making an lr "
+            "scheduler, or hand them to the optimizer with the others."
+        )
+
+
+def _names(names: list[str], most: int = 5) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + rest

@@ -1,0 +1,39 @@
+"""The gradient of the mapping: dL/dw -> dL/dθ and dL/dd.
+
+    identity       dL/dθ = dL/dw                     STDS, LATS, PGH: pruned weights keep learning
+    subgradient    dL/dθ = dL/dw · ∂w/∂θ             STR, GPO: pruned weights stand still
+
+dL/dd always follows the true mapping; only a trainable threshold asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from softprune.multi_tensor import Column, Pairs
+from softprune.prox import Prox
+
+Gradient = Callable[..., list[Tensor]]
+"""``gradient(prox, grads, *columns)`` turns the gradients in place and returns dL/d(column)."""
+
+
+def identity(prox: Prox, grads: Pairs, *columns: Column) -> list[Tensor]:
+    """∂w/∂θ taken as 1 everywhere, at θ = 0 too."""
+    if not any(isinstance(column, Tensor) for column in columns):
+        return []
+    return prox.pull_back(grads, *columns, overwrite=False)
+
+
+def subgradient(prox: Prox, grads: Pairs, *columns: Column) -> list[Tensor]:
+    """∂w/∂θ as it is; where it jumps, at |θ| = d, it is 0.
+
+    >>> import torch; from softprune.prox import SoftThreshold
+    >>> theta, grad = torch.tensor([-2.0, 0.5, 3.0]), torch.tensor([1.0, 2.0, 4.0])
+    >>> subgradient(SoftThreshold(), Pairs([grad], [theta]), torch.tensor([1.0]))
+    [tensor([-3.])]
+    >>> grad
+    tensor([1., 0., 4.])
+    """
+    return prox.pull_back(grads, *columns, overwrite=True)

@@ -1,0 +1,125 @@
+"""The hidden weights θ behind a set of parameters, and the swap between θ and w.
+
+Between steps a parameter holds w. ``reveal`` lets it hold θ, for the optimizer to update in place; ``conceal``
+lets it hold w again. Neither copies anything: the parameter is pointed at one memory or the other, w stays in
+the memory that the model gave it, and θ is the one buffer that pruning adds.
+
+Sharded parameters (DTensor, as FSDP2 makes them) are handled shard by shard: everything here is local.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import is_available as _distributed_is_available
+
+from softprune.multi_tensor import Pairs
+
+if _distributed_is_available():
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+else:
+    DTensor = None  # type: ignore[assignment, misc]
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this process holds; the tensor itself unless it is sharded."""
+    return tensor._local_tensor if _sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def totals(values: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """Sums over this process's shards, one for each parameter -> sums over the whole parameters."""
+    if not any(_sharded(p) for p in parameters):
+        return values
+    alike: dict[Any, list[int]] = {}  # one collective for all parameters that are sharded alike
+    for i, p in enumerate(parameters):
+        if _sharded(p):
+            alike.setdefault((p.device_mesh, p.placements), []).append(i)  # type: ignore[attr-defined]
+    values = values.clone()
+    for (mesh, placements), members in alike.items():
+        partial = [Replicate() if placement.is_replicate() else Partial() for placement in placements]
+        values[members] = DTensor.from_local(values[members], mesh, partial).full_tensor()
+    return values
+
+
+def _sharded(tensor: Tensor) -> bool:
+    return DTensor is not None and isinstance(tensor, DTensor)
+
+
+class Hidden:
+    """θ for each of the given parameters."""
+
+    def __init__(self, params: Mapping[str, nn.Parameter]) -> None:
+        self.params = list(params.values())
+        self._thetas = [p.detach().clone() for p in self.params]
+        self._any_sharded = any(_sharded(p) for p in self.params)
+        self.revealed = False
+        self._look()
+
+    def __getstate__(self) -> dict[str, Any]:
+        derived = ("_locals", "ws", "thetas", "pairs", "_versions")
+        return {key: value for key, value in self.__dict__.items() if key not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._look()
+
+    def _look(self) -> None:
+        """Note where w lies, and what was last written there."""
+        self._locals = [local(p) for p in self.params]
+        self.ws = [p.data for p in self._locals]
+        self.thetas = [local(theta) for theta in self._thetas]
+        self.pairs = Pairs(self.ws, self.thetas)
+        self._versions = [p._version for p in self.params]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """θ, sharded as its parameter is."""
+        return iter(self._thetas)
+
+    def reveal(self) -> None:
+        """Let the parameters hold θ."""
+        for p, theta in zip(self._locals, self.thetas, strict=True):
+            p.data = theta
+        self.revealed = True
+
+    def conceal(self) -> None:
+        """Let the parameters hold w."""
+        for p, w in zip(self._locals, self.ws, strict=True):
+            p.data = w
+        self._versions = [p._version for p in self.params]
+        self.revealed = False
+
+    def changed(self) -> list[int]:
+        """Which parameters were written to, moved or replaced since ``conceal``, by someone else."""
+        return [
+            i
+            for i, (p, w, version) in enumerate(zip(self.params, self.ws, self._versions, strict=True))
+            if p._version != version or (local(p) if self._any_sharded else p).data_ptr() != w.data_ptr()
+        ]
+
+    def adopt(
+        self,
+        changed: Sequence[int],
+        expected: Callable[[Tensor, Tensor, int], None],
+        inverse: Callable[[Tensor, int], Tensor],
+    ) -> None:
+        """Take over weights that were set from outside: θ follows w where w is not what was left there.
+
+        ``expected(out, theta, i)`` writes what parameter i would hold; ``inverse(w, i)`` gives a θ for w.
+        """
+        for i in changed:
+            p, theta = self.params[i], self._thetas[i]
+            if theta.device != p.device or theta.dtype != p.dtype:
+                self._thetas[i] = theta = theta.to(device=p.device, dtype=p.dtype)
+            w, hidden = local(p).data, local(theta)
+            left = torch.empty_like(hidden)
+            expected(left, hidden, i)
+            hidden.copy_(torch.where(w == left, hidden, inverse(w, i)))
+        self._look()
+
+    def load(self, thetas: Sequence[Tensor]) -> None:
+        """Replace θ by saved values."""
+        for theta, saved in zip(self._thetas, thetas, strict=True):
+            theta.copy_(saved)

@@ -1,0 +1,57 @@
+"""What torch's optimizers do around a step: wrappers, closures, skipped steps, rehearsals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+def innermost(optimizer: Any) -> Optimizer:
+    """The torch optimizer inside Accelerate's, Lightning's and similar wrappers: its hooks are the ones run."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inner
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"`Pruner(optimizer=...)` must be a torch.optim.Optimizer. Got {type(optimizer).__name__}.")
+    return optimizer
+
+
+def group_indices(optimizer: Optimizer, params: Iterable[Tensor]) -> list[int]:
+    """For each parameter the number of its param group, whose learning rate it follows."""
+    group = {id(p): i for i, g in enumerate(optimizer.param_groups) for p in g["params"]}
+    return [group[id(p)] for p in params]
+
+
+def replace_closure(
+    args: tuple[Any, ...], kwargs: dict[str, Any], wrap: Callable[[Callable[[], Any]], Callable[[], Any]]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of ``step(self, closure)`` with the closure wrapped, or None if there is no closure."""
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], wrap(args[1]), *args[2:]), kwargs
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": wrap(kwargs["closure"])}
+    return None
+
+
+def skipped(optimizer: Optimizer) -> bool:
+    """Whether the step that just ended moved nothing and must not count.
+
+    GradScaler lets a fused optimizer skip steps by itself: ``found_inf`` says so, and only there is a value
+    read from the device (any other optimizer makes GradScaler read it, and is not called at all).
+    torch.distributed.checkpoint rehearses a step with zero gradients to learn the layout of the state.
+    """
+    found_inf = getattr(optimizer, "found_inf", None)
+    if found_inf is not None and bool(found_inf):
+        return True
+    return all(group["lr"] == 0 for group in optimizer.param_groups) and _is_rehearsal()
+
+
+def _is_rehearsal() -> bool:
+    frame = sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+    return False

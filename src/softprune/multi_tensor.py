@@ -1,0 +1,231 @@
+"""The soft threshold of many tensors at once, and its derivative: one launch each on a GPU.
+
+On a GPU a training step is often bound by kernel launches, and one small launch per layer would cost more
+than the arithmetic. So one Triton kernel walks over all tensors through a table of their addresses: θ is read
+once and w written once. On the CPU, and wherever Triton is missing, plain torch operations do the same tensor
+by tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # a CPU build of torch brings no Triton
+    if not TYPE_CHECKING:
+        triton = None
+
+Column = Sequence[float] | Tensor
+"""One level for each parameter: numbers known to the host, or a vector on the device."""
+
+_BLOCK = 4096
+
+
+class Pairs:
+    """Tensors x, each with its hidden weight θ of the same shape: w with θ, or a gradient with θ."""
+
+    def __init__(self, xs: Sequence[Tensor], thetas: Sequence[Tensor]) -> None:
+        self.xs = xs
+        self.thetas = thetas
+
+    @cached_property
+    def launchable(self) -> bool:
+        """Whether one launch can do it: all on one GPU, of one type, each pair laid out alike and without gaps."""
+        first = self.thetas[0]
+        return (
+            triton is not None
+            and first.is_cuda
+            and all(
+                x.stride() == theta.stride() and x.dtype == theta.dtype == first.dtype and x.device == first.device
+                for x, theta in zip(self.xs, self.thetas, strict=True)
+            )
+        )
+
+    @cached_property
+    def table(self) -> Tensor:
+        """The addresses of x, the addresses of θ and the lengths, on the device."""
+        addresses = [x.data_ptr() for x in (*self.xs, *self.thetas)]
+        return _upload([*addresses, *self.numels], torch.int64, self.thetas[0].device)
+
+    @cached_property
+    def numels(self) -> tuple[int, ...]:
+        return tuple(theta.numel() for theta in self.thetas)
+
+    @cached_property
+    def blocks(self) -> _Blocks:
+        return _blocks(self.numels, self.thetas[0].device)
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        dtype = self.thetas[0].dtype
+        aligned = all(x.data_ptr() % 16 == 0 for x in (*self.xs, *self.thetas))
+        return {
+            "ELEMENT": _ELEMENT[dtype],
+            "COMPUTE": tl.float64 if dtype is torch.float64 else tl.float32,
+            "ALIGN": 16 if aligned else dtype.itemsize,
+            "BLOCK": _BLOCK,
+            "num_warps": 4,
+        }
+
+
+def soft_threshold(pairs: Pairs, d: Column) -> None:
+    """w ← S_d(θ) for every pair, in place, without waiting for the device."""
+    if pairs.launchable:
+        _soft_threshold_kernel[(pairs.blocks.number,)](
+            pairs.table,
+            pairs.blocks.owner,
+            pairs.blocks.offset,
+            _on_device(d, pairs.table.device),
+            len(pairs.xs),
+            **pairs.constants,
+        )
+        return
+    for w, theta, level in zip(pairs.xs, pairs.thetas, _levels(d), strict=True):
+        torch.clamp(theta, -level, level, out=w)
+        torch.sub(theta, w, out=w)
+
+
+def subgradient(pairs: Pairs, d: Tensor, overwrite: bool) -> Tensor:
+    """dL/dd = −Σ dL/dw · sign(θ) over |θ| > d for every pair; with ``overwrite``, dL/dw ← dL/dw · 1{|θ| > d}."""
+    if pairs.launchable:
+        d = _on_device(d, pairs.table.device)
+        partial = torch.empty(pairs.blocks.number, dtype=d.dtype, device=d.device)
+        _subgradient_kernel[(pairs.blocks.number,)](
+            pairs.table,
+            pairs.blocks.owner,
+            pairs.blocks.offset,
+            d,
+            partial,
+            len(pairs.xs),
+            OVERWRITE=overwrite,
+            **pairs.constants,
+        )
+        return torch.segment_reduce(partial, "sum", lengths=pairs.blocks.lengths, unsafe=True, initial=0.0)
+    sums = []
+    for grad, theta, level in zip(pairs.xs, pairs.thetas, d, strict=True):
+        turned = torch.where(theta.abs() > level, grad, 0.0)
+        sums.append(-(turned * theta.sign()).sum(dtype=d.dtype))
+        if overwrite:
+            grad.copy_(turned)
+    return torch.stack(sums)
+
+
+def _levels(d: Column) -> Any:
+    return d.unbind() if isinstance(d, Tensor) else d
+
+
+def _on_device(d: Column, device: torch.device) -> Tensor:
+    """The thresholds as a vector on the device."""
+    if isinstance(d, Tensor):
+        return d.to(device, non_blocking=True).contiguous()
+    if all(x == d[0] for x in d):
+        return torch.full((len(d),), d[0], dtype=torch.float64, device=device)
+    return _upload(d, torch.float64, device)
+
+
+def _upload(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers to the device, through pinned memory: the host does not wait."""
+    return torch.tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
+
+
+class _Blocks(NamedTuple):
+    """The tensors cut into blocks: for each block its tensor and where in the tensor it begins."""
+
+    owner: Tensor
+    offset: Tensor
+    lengths: Tensor  # blocks of each tensor
+    number: int
+
+
+@lru_cache(maxsize=64)
+def _blocks(numels: tuple[int, ...], device: torch.device) -> _Blocks:
+    starts = [range(0, max(n, 1), _BLOCK) for n in numels]
+    return _Blocks(
+        owner=_upload([i for i, s in enumerate(starts) for _ in s], torch.int32, device),
+        offset=_upload([start for s in starts for start in s], torch.int64, device),
+        lengths=_upload([len(s) for s in starts], torch.int64, device),
+        number=sum(len(s) for s in starts),
+    )
+
+
+if triton is not None:
+    _ELEMENT = {
+        torch.float64: tl.float64,
+        torch.float32: tl.float32,
+        torch.bfloat16: tl.bfloat16,
+        torch.float16: tl.float16,
+    }
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _locate(table, owner, offset, thresholds, count, ELEMENT: tl.constexpr, ALIGN: tl.constexpr):  # type: ignore[no-untyped-def]
+        """This block's tensor: pointers to x and θ, the elements left, and d."""
+        tensor = tl.load(owner + tl.program_id(0))
+        start = tl.load(offset + tl.program_id(0))
+        x = tl.load(table + tensor).to(tl.pointer_type(ELEMENT)) + start
+        theta = tl.load(table + count + tensor).to(tl.pointer_type(ELEMENT)) + start
+        left = tl.load(table + 2 * count + tensor) - start
+        return tl.multiple_of(x, ALIGN), tl.multiple_of(theta, ALIGN), left, tl.load(thresholds + tensor)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _shrink(theta, d, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
+        x = theta.to(COMPUTE)
+        shrunk = tl.where(x > d, x - d, tl.where(x < -d, x + d, 0.0))
+        return tl.where(x == x, shrunk, x).to(theta.dtype)  # NaN stays NaN
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _soft_threshold_kernel(  # type: ignore[no-untyped-def]
+        table,
+        owner,
+        offset,
+        thresholds,
+        count,
+        ELEMENT: tl.constexpr,
+        COMPUTE: tl.constexpr,
+        ALIGN: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):
+        w, theta, left, d = _locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
+        d = d.to(COMPUTE)
+        i = tl.arange(0, BLOCK)
+        if left >= BLOCK:  # without a mask, loads and stores are 16 bytes wide
+            tl.store(w + i, _shrink(tl.load(theta + i), d, COMPUTE))
+        else:
+            tl.store(w + i, _shrink(tl.load(theta + i, mask=i < left), d, COMPUTE), mask=i < left)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _subgradient_kernel(  # type: ignore[no-untyped-def]
+        table,
+        owner,
+        offset,
+        thresholds,
+        partial,
+        count,
+        OVERWRITE: tl.constexpr,
+        ELEMENT: tl.constexpr,
+        COMPUTE: tl.constexpr,
+        ALIGN: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):
+        grad, theta, left, d = _locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
+        d = d.to(COMPUTE)
+        i = tl.arange(0, BLOCK)
+        if left >= BLOCK:
+            x = tl.load(theta + i).to(COMPUTE)
+            g = tl.load(grad + i)
+        else:
+            x = tl.load(theta + i, mask=i < left, other=0.0).to(COMPUTE)
+            g = tl.load(grad + i, mask=i < left, other=0.0)
+        turned = tl.where(tl.abs(x) > d, g, 0.0).to(ELEMENT)
+        tl.store(partial + tl.program_id(0), tl.sum(tl.where(x > 0, -turned.to(COMPUTE), turned.to(COMPUTE))))
+        if OVERWRITE:
+            if left >= BLOCK:
+                tl.store(grad + i, turned)
+            else:
+                tl.store(grad + i, turned, mask=i < left)

@@ -1,0 +1,312 @@
+"""Algorithm 1, attached to an optimizer's step hooks.
+
+A method is a product of four factors, and each has its own file:
+
+    method     mapping w(θ, d)            gradient       threshold d                      written as
+    STR        soft threshold           × subgradient  × σ(s) or eˢ, s trained            STR(params, init)
+    GPO        blend                    × subgradient  × σ(s), s and k trained            GPO(params, init)
+    STDS       soft threshold           × identity     × sine, linear, log2               Sine(final, steps)
+    LATS       soft threshold           × identity     × Σ μ·η                            LATS(penalty)
+    S-LATS     soft threshold           × identity     × ∫ lr curve                       SLATS(final, steps)
+    PGH        soft threshold           × identity     × ∫ lr curve · βˣ                  PGH(final, steps, beta)
+
+The mapping does not live in the model. The gradient of the loss with respect to w is all it takes to update
+θ, so the hooks do everything: before the optimizer's step dL/dw becomes dL/dθ (and dL/ds) and the parameters
+hold θ; the optimizer updates θ, with its momentum and weight decay; after the step d advances and the
+parameters hold w = S_d(θ) again. Between steps the model is an ordinary module with ordinary sparse weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from softprune import checks, hooks, state
+from softprune.gradient import Gradient, identity, subgradient
+from softprune.hidden import Hidden, local, totals
+from softprune.multi_tensor import Column, Pairs
+from softprune.penalty import quotient
+from softprune.prox import Prox, SoftThreshold
+from softprune.threshold import Scheduled, Threshold, Trainable
+
+
+class Pruner:
+    """Prunes ``params`` while ``optimizer`` trains them. The training loop does not change.
+
+        params = sp.select(model)
+        pruner = sp.Pruner(params, optimizer, threshold=sp.SLATS(final=0.5, steps=T))
+
+    ``threshold`` is a schedule (any ``step -> d``), ``LATS``, or a trainable threshold; ``gradient`` is
+    ``identity`` (the default for schedules and LATS) or ``subgradient`` (for trainable thresholds).
+    ``optimizer.state_dict()`` carries the whole state, so whatever resumes the optimizer resumes the pruning.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, nn.Parameter],
+        optimizer: Optimizer,
+        *,
+        threshold: Threshold | Callable[[int], float],
+        prox: Prox = SoftThreshold(),
+        gradient: Gradient | None = None,
+    ) -> None:
+        self.optimizer = hooks.innermost(optimizer)
+        self.source = threshold if isinstance(threshold, Threshold) else Scheduled(threshold)
+        self.params = checks.prunable(params, self.optimizer, self.source)
+        self.trainable = self.source if isinstance(self.source, Trainable) else None
+        self.prox = self.trainable.mapping(prox) if self.trainable else prox
+        self.gradient = gradient or (subgradient if self.trainable else identity)
+
+        self.step = 0
+        self._hidden = Hidden(self.params)
+        self._columns = self._previous = self.source.initial(len(self.params))
+        self._lrs = [0.0] * len(self.params)
+        self._attach()
+        with torch.no_grad():
+            self._write()
+
+    # -- Algorithm 1 ---------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        self._settle()
+        replaced = hooks.replace_closure(args, kwargs, self._on_weights)
+        if replaced is None:
+            self._turn_gradients()  # Δθ ← dL/dw ⊙ ∂w/∂θ
+        self._hidden.reveal()  # the optimizer: θ ← θ − η (Δθ + λθ)
+        return replaced
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._hidden.conceal()
+        if not hooks.skipped(optimizer):
+            self._lrs = self._read_lrs()
+            self.step += 1
+            self._previous = self._columns
+            self._columns = self.source.advance(self._columns, self._lrs, self.step)  # d ← g(t/T)·D, ...
+        self._write()  # w ← S_d(θ)
+        if self.trainable:
+            for p in self.trained():
+                p.grad = None  # made by _turn_gradients, used by this step
+
+    def _turn_gradients(self) -> None:
+        """dL/dw -> dL/dθ, in place, and dL/d(level) into the trainable threshold's gradients."""
+        if self.gradient is identity and not self.trainable:
+            return
+        hidden = self._hidden
+        have = [i for i, p in enumerate(hidden.params) if p.grad is not None]
+        if not have:
+            return
+        columns = [_take(column, have) for column in self._columns]
+        grads = [local(hidden.params[i].grad) for i in have]  # type: ignore[arg-type]
+        sums = self.gradient(self.prox, Pairs(grads, [hidden.thetas[i] for i in have]), *columns)
+        if self.trainable:
+            with torch.enable_grad():
+                torch.autograd.backward(
+                    [_take(column, have) for column in self.trainable()],
+                    [totals(column, [hidden.params[i] for i in have]) for column in sums],
+                )
+
+    def _write(self) -> None:
+        """w ← w(θ, d)."""
+        self.prox.write(self._hidden.pairs, *self._columns)
+
+    def _on_weights(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure evaluates the loss on w, however often the optimizer calls it and wherever θ is by then."""
+
+        def on_weights() -> Any:
+            self._hidden.conceal()
+            if self.trainable:
+                self._columns = self.trainable.initial(len(self.params))
+            with torch.no_grad():
+                self._write()
+            with torch.enable_grad():
+                loss = closure()
+            with torch.no_grad():
+                self._turn_gradients()
+            self._hidden.reveal()
+            return loss
+
+        return on_weights
+
+    def _settle(self) -> None:
+        """Put right what happened since the last step: one that failed midway, weights set from outside."""
+        if self._hidden.revealed:
+            self._hidden.conceal()
+            self._write()
+        elif changed := self._hidden.changed():
+            self._hidden.adopt(changed, self._write_one, self._invert_one)
+
+    def _write_one(self, out: Tensor, theta: Tensor, i: int) -> None:
+        self.prox.write(Pairs([out], [theta]), *(column[i : i + 1] for column in self._columns))
+
+    def _invert_one(self, w: Tensor, i: int) -> Tensor:
+        return self.prox.inverse(w, *self._levels(i))
+
+    def _levels(self, i: int) -> tuple[float | Tensor, ...]:
+        return tuple(column[i] for column in self._columns)
+
+    def _read_lrs(self) -> list[float]:
+        lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
+        return [lrs[group] for group in self._groups]
+
+    # -- what a user reads -----------------------------------------------------------------------------------
+
+    @property
+    def threshold(self) -> float | dict[str, float]:
+        """d: one number, or {name: d} where parameters differ."""
+        layerwise = self.trainable is not None and not self.trainable.shared
+        return self._named(_floats(self._columns[0]), layerwise)
+
+    @property
+    def penalty(self) -> float | dict[str, float]:
+        """The L1 penalty μ = (d(t+1) − d(t)) / η(t) that the last step implied; zero before any step."""
+        growth = (
+            after - before for after, before in zip(_floats(self._columns[0]), _floats(self._previous[0]), strict=True)
+        )
+        layerwise = self.trainable is not None and not self.trainable.shared
+        return self._named([quotient(g, lr) for g, lr in zip(growth, self._lrs, strict=True)], layerwise)
+
+    @property
+    def theta(self) -> dict[str, Tensor]:
+        """The hidden weights, by name; empty after ``detach``."""
+        return dict(zip(self.params, self._hidden, strict=False))
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The sparse weights that ``detach`` would leave, by name; of a sharded parameter, this process's part."""
+        for i, (name, p) in enumerate(self.params.items()):
+            w = local(p).detach()
+            yield name, self.prox.final(self._hidden.thetas[i], w, *self._levels(i)) if self._handles else w
+
+    def sparsity(self) -> float:
+        """The share of the pruned parameters that is exactly zero."""
+        zeros = torch.stack([(w == 0).sum() for _, w in self.weights()])
+        params = list(self.params.values())
+        return int(totals(zeros, params).sum()) / sum(p.numel() for p in params)
+
+    def __repr__(self) -> str:
+        source = self.source.schedule if isinstance(self.source, Scheduled) else self.source
+        return (
+            f"Pruner({len(self.params)} parameters, threshold={source}, prox={self.prox}, "
+            f"gradient={getattr(self.gradient, '__name__', self.gradient)}, step={self.step})"
+        )
+
+    def _named(self, values: list[float], layerwise: bool) -> float | dict[str, float]:
+        if not layerwise and len(set(values)) == 1:
+            return values[0]
+        return dict(zip(self.params, values, strict=True))
+
+    # -- the beginning and the end ---------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        optimizer = self.optimizer
+        self._groups = hooks.group_indices(optimizer, self._hidden.params)
+        self._handles = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+            optimizer.register_state_dict_post_hook(self._add_state),
+            optimizer.register_load_state_dict_pre_hook(self._take_state),
+            optimizer.register_load_state_dict_post_hook(self._apply_state),
+        ]
+        checks.claim(self.params, self)
+
+    @torch.no_grad()
+    def detach(self) -> None:
+        """Stop pruning. The model keeps its exactly sparse weights, and nothing else remains."""
+        if not self._handles:
+            return
+        self._settle()
+        for (_, final), p in zip(self.weights(), self._hidden.params, strict=True):
+            if final.data_ptr() != local(p).data_ptr():
+                local(p).copy_(final)
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._hidden = Hidden({})
+        checks.release(self.params)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_handles"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A deep copy or an unpickled pruner attaches itself to its own copy of the optimizer."""
+        self.__dict__.update(state)
+        self._handles = []
+        if len(self._hidden.params) > 0:
+            self._attach()
+
+    # -- state: docs in state.py -----------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step, θ and d, and a trainable threshold's values: the part of ``optimizer.state_dict()`` that is
+        about pruning, by name, for those who save no optimizer."""
+        return state.to_dict(self._snapshot(), self.params)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self._restore(state.from_dict(state_dict, self.params, len(self.trained())))
+
+    @torch.no_grad()
+    def _snapshot(self) -> state.Snapshot:
+        self._settle()
+        return state.Snapshot(
+            step=self.step,
+            thetas=list(self._hidden),
+            thresholds=None if self.trainable else list(self._columns[0]),
+            values=[p.detach() for p in self.trained()],
+        )
+
+    @torch.no_grad()
+    def _restore(self, snapshot: state.Snapshot) -> None:
+        self._settle()
+        self.step = snapshot.step
+        self._hidden.load(snapshot.thetas)
+        for p, value in zip(self.trained(), snapshot.values, strict=True):
+            p.copy_(value)
+        self._columns = (
+            self.source.initial(len(self.params)) if snapshot.thresholds is None else (list(snapshot.thresholds),)
+        )
+        self._previous = self._columns
+        self._write()
+
+    def trained(self) -> list[nn.Parameter]:
+        return list(self.trainable.parameters()) if self.trainable else []
+
+    def _add_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+        return state.insert(state_dict, self._snapshot(), *self._numbers())
+
+    def _take_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+        rest, self._loading = state.extract(state_dict, self.params, *self._numbers())
+        return rest
+
+    def _apply_state(self, optimizer: Optimizer) -> None:
+        self._restore(self._loading)
+        del self._loading
+
+    def _numbers(self) -> tuple[list[int], list[int]]:
+        """The optimizer's numbers for the pruned parameters and for those of the threshold."""
+        number = {id(p): n for n, p in enumerate(p for g in self.optimizer.param_groups for p in g["params"])}
+        return [number[id(p)] for p in self._hidden.params], [number[id(p)] for p in self.trained()]
+
+
+def _take(column: Any, indices: list[int]) -> Any:
+    """Part of a column, without making the device wait for an index."""
+    if len(indices) == len(column):
+        return column
+    part = [column[i] for i in indices]
+    return torch.stack(part) if isinstance(column, Tensor) else part
+
+
+def _floats(column: Column) -> list[float]:
+    return [float(x) for x in (column.tolist() if isinstance(column, Tensor) else column)]

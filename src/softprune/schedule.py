@@ -1,0 +1,283 @@
+"""Threshold schedules: step -> d. Frozen, printable, picklable values; standard library only.
+
+    d(t) = D · g(t / T),    g(0) = 0,  g(1) = 1,  g increasing
+
+with D = ``final`` and T = ``steps``, the length of the training run in optimizer steps. What sets schedules
+apart is the L1 penalty that they imply, μ(t) = (d(t+1) − d(t)) / η(t) (see ``penalty.py``):
+
+    Sine, Linear, Log2    STDS: shapes chosen by hand; under cosine annealing μ ends at infinity
+    SLATS                 μ constant: d follows the integral of the learning-rate curve (Eq. 10-11)
+    PGH                   μ decays as βˣ: sparse early; β -> 1 is SLATS, β -> 0 pruning at initialization
+    CosineLATS            μ constant, summed exactly for cosine annealing by epochs (Eq. 9)
+    Constant              d at once, then a normal training run: the limit β -> 0 itself
+
+A training run may go on past T: d stays at D. With ``start``, d is zero for that many steps and reaches D
+at T all the same.
+
+>>> SLATS(final=0.5, steps=100)
+SLATS(final=0.5, steps=100, start=0, lr=None)
+>>> [round(SLATS(final=0.5, steps=100)(t), 4) for t in (0, 25, 50, 100, 200)]
+[0.0, 0.2375, 0.4092, 0.5, 0.5]
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from softprune import curves
+from softprune.curves import Curve
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """d(t) = D · g(t / T); a subclass gives ``shape``, which is g."""
+
+    final: float
+    steps: int
+    start: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_nonnegative(type(self).__name__, "final", self.final)
+        if not self.steps >= 1:
+            raise ValueError(f"`{type(self).__name__}(steps=...)` must be >= 1. Got {self.steps}.")
+        if not 0 <= self.start < self.steps:
+            raise ValueError(
+                f"`{type(self).__name__}(start=...)` must be >= 0 and < steps = {self.steps}. Got {self.start}."
+            )
+
+    def __call__(self, step: int) -> float:
+        """The threshold after ``step`` optimizer steps."""
+        if step <= self.start:
+            return 0.0
+        if step >= self.steps:
+            return float(self.final)
+        return float(self.final * self.shape(step / self.steps))
+
+    @abstractmethod
+    def shape(self, x: float) -> float:
+        """g(x) for a share x of training, start/T < x < 1."""
+
+    @property
+    def origin(self) -> float:
+        """The share of training at which pruning begins."""
+        return self.start / self.steps
+
+
+class _Handmade(Schedule):
+    """A schedule by formula: a delayed start squeezes the whole shape into what is left of training."""
+
+    def shape(self, x: float) -> float:
+        return self.formula((x - self.origin) / (1.0 - self.origin))
+
+    @abstractmethod
+    def formula(self, x: float) -> float: ...
+
+
+@dataclass(frozen=True)
+class Sine(_Handmade):
+    """STDS's own: g(x) = ½ (1 − cos πx). Implies μ ∝ tan(πx / 2) under cosine annealing (App. B).
+
+    >>> round(Sine(final=1.0, steps=4)(2), 9)
+    0.5
+    """
+
+    def formula(self, x: float) -> float:
+        return 0.5 * (1.0 - math.cos(math.pi * x))
+
+
+@dataclass(frozen=True)
+class Linear(_Handmade):
+    """g(x) = x.
+
+    >>> Linear(final=1.0, steps=4)(3)
+    0.75
+    """
+
+    def formula(self, x: float) -> float:
+        return x
+
+
+@dataclass(frozen=True)
+class Log2(_Handmade):
+    """g(x) = log₂(1 + x).
+
+    >>> round(Log2(final=1.0, steps=4)(2), 6)
+    0.584963
+    """
+
+    def formula(self, x: float) -> float:
+        return math.log2(1.0 + x)
+
+
+class _Integral(Schedule):
+    """g(x) = ∫h / ∫₀¹h. A delayed start only moves the lower limit: h stays the curve of the whole run."""
+
+    @property
+    @abstractmethod
+    def curve(self) -> Curve: ...
+
+    def shape(self, x: float) -> float:
+        return (curves.integral(self.curve, x) - self._before) / self._total
+
+    @cached_property
+    def _before(self) -> float:
+        return curves.integral(self.curve, self.origin)
+
+    @cached_property
+    def _total(self) -> float:
+        total = curves.integral(self.curve, 1.0) - self._before
+        if not total > 0:
+            raise ValueError(
+                f"`{type(self).__name__}(lr=...)` must be positive somewhere after the start of pruning. "
+                f"Got a curve whose integral over [{self.origin}, 1] is {total}."
+            )
+        return total
+
+    def _check_curve(self, lr: Curve | None) -> None:
+        for x in (i / 64 for i in range(65)):
+            if lr is not None and not lr(x) >= 0:
+                raise ValueError(
+                    f"`{type(self).__name__}(lr=...)` must be a curve h(x) >= 0 on [0, 1]. Got h({x:g}) = {lr(x)}."
+                )
+        _ = self._total  # refuse at construction
+
+
+@dataclass(frozen=True)
+class SLATS(_Integral):
+    """Simplified LATS: g(x) = ∫₀ˣh / ∫₀¹h for the learning-rate curve h = ``lr`` (cosine when None).
+
+    The implied penalty is constant, so training solves one and the same L1 problem from start to end:
+    μ = D / Σ η(t).
+
+    >>> SLATS(final=1.0, steps=10, lr=curves.Polynomial(1.0))(5)
+    0.75
+    """
+
+    lr: Curve | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_curve(self.lr)
+
+    @property
+    def curve(self) -> Curve:
+        return curves.Cosine() if self.lr is None else self.lr
+
+
+@dataclass(frozen=True)
+class PGH(_Integral):
+    """Proximal gradient homotopy: g(x) = ∫₀ˣ h·βˣ / ∫₀¹ h·βˣ, a penalty that decays as μ ∝ β^(t/T).
+
+    The smaller β, the sooner the network is sparse: ``stop()`` tells when pruning is over.
+
+    >>> round(PGH(final=1.0, steps=100, beta=1e-5)(38), 4)
+    0.9928
+    """
+
+    beta: float
+    lr: Curve | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.beta < 1:
+            raise ValueError(
+                f"`PGH(beta=...)` must be > 0 and < 1. Got {self.beta}. For pruning at initialization "
+                f"(beta -> 0) write `Constant({self.final})`; for a constant penalty (beta -> 1) write "
+                f"`SLATS({self.final}, {self.steps})`."
+            )
+        self._check_curve(self.lr)
+
+    @property
+    def curve(self) -> Curve:
+        return curves.DecayedCosine(self.beta) if self.lr is None else curves.Decayed(self.lr, self.beta)
+
+    def stop(self, slope: float = 0.1) -> float:
+        """The share of training x after which g'(x) < ``slope``: early pruning may end there.
+
+        >>> [round(PGH(1.0, 100, beta=b).stop(), 3) for b in (0.1, 1e-5, 1e-10)]
+        [0.743, 0.382, 0.231]
+        """
+        if not slope > 0:
+            raise ValueError(f"`PGH.stop(slope=...)` must be > 0. Got {slope}.")
+        if self.lr is None:
+            return self._bisect(slope)  # g' falls monotonically
+        grid = [i / 4096 for i in range(4097) if i / 4096 >= self.origin]
+        return max((x for x in grid if self.curve(x) >= slope * self._total), default=self.origin)
+
+    def _bisect(self, slope: float) -> float:
+        low, high = self.origin, 1.0
+        while high - low > 1e-12:
+            middle = (low + high) / 2
+            if self.curve(middle) >= slope * self._total:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+@dataclass(frozen=True)
+class CosineLATS:
+    """LATS for cosine annealing that changes the learning rate once an epoch (Eq. 9), ending at ``final``.
+
+    After b steps of epoch n, of N epochs with B batches each, d is proportional to
+
+        B/4 · (2n + 1 + sin((2n − 1)π / 2N) / sin(π / 2N)) + b/2 · (1 + cos(nπ / N))
+
+    >>> CosineLATS(final=1.0, epochs=2, batches=2)(2)  # learning rates 1, 1, ½, ½  # doctest: +ELLIPSIS
+    0.666...
+    """
+
+    final: float
+    epochs: int
+    batches: int
+
+    def __post_init__(self) -> None:
+        require_nonnegative(type(self).__name__, "final", self.final)
+        for name in ("epochs", "batches"):
+            if not getattr(self, name) >= 1:
+                raise ValueError(f"`CosineLATS({name}=...)` must be >= 1. Got {getattr(self, name)}.")
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.batches
+
+    def __call__(self, step: int) -> float:
+        if step <= 0:
+            return 0.0
+        if step >= self.steps:
+            return float(self.final)
+        n, b = divmod(step, self.batches)
+        return self.final * self._sum(n, b) / self._sum(self.epochs - 1, self.batches)
+
+    def _sum(self, n: int, b: int) -> float:
+        """The learning rates of n epochs and b batches, summed, for a peak learning rate of 1."""
+        N, B = self.epochs, self.batches
+        ratio = math.sin((2 * n - 1) * math.pi / (2 * N)) / math.sin(math.pi / (2 * N))
+        return B / 4 * (2 * n + 1 + ratio) + b / 2 * (1 + math.cos(n * math.pi / N))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """d(t) = D from step ``start`` on, at once: pruning at initialization, then normal training.
+
+    >>> Constant(final=0.1)(0), Constant(final=0.1, start=1)(0)
+    (0.1, 0.0)
+    """
+
+    final: float
+    start: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_nonnegative(type(self).__name__, "final", self.final)
+        require_nonnegative(type(self).__name__, "start", self.start)
+
+    def __call__(self, step: int) -> float:
+        return float(self.final) if step >= self.start else 0.0
+
+
+def require_nonnegative(owner: str, name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise ValueError(f"`{owner}({name}=...)` must be >= 0 and finite. Got {value}.")

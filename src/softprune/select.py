@@ -1,0 +1,96 @@
+"""model -> {name: Parameter}: which weights are to be pruned."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+_LOOK_UP_OR_SCALE = (
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.GroupNorm,
+    nn.modules.batchnorm._NormBase,
+)
+
+
+def select(
+    model: nn.Module, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
+) -> dict[str, nn.Parameter]:
+    """The parameters to prune, by name: every weight that multiplies, unless patterns say otherwise.
+
+    A weight multiplies when it has two dimensions or more and is neither an embedding nor a normalisation:
+    convolutions, linear layers, recurrent and attention weights. ``include`` keeps only what a pattern
+    matches, ``exclude`` then drops what a pattern matches. Patterns are globs over parameter names. A full
+    name in ``include`` selects that parameter whatever it is. Tied parameters appear once.
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+    >>> list(select(model)), list(select(model, exclude=["3.*"]))
+    (['0.weight', '3.weight'], ['0.weight'])
+    """
+    model = unwrap(model)
+    everything = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    chosen = {name for name, p in everything.items() if _multiplies(model, name, p)}
+    if include is not None:
+        patterns = _checked("include", include, everything)
+        exact = set(patterns) & everything.keys()
+        chosen = exact | {name for name in chosen if _matches(name, patterns)}
+    patterns = _checked("exclude", exclude, everything)
+    chosen = {name for name in chosen if not _matches(name, patterns)}
+    if not chosen:
+        raise ValueError(
+            "`select` found nothing to prune: no parameter with two dimensions or more is left. "
+            f"Candidates: {_listing(everything)}."
+        )
+    return {name: p for name, p in everything.items() if name in chosen}
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module inside DistributedDataParallel, DataParallel and torch.compile, whose names are plain."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def _multiplies(model: nn.Module, name: str, p: nn.Parameter) -> bool:
+    owner, _, leaf = name.rpartition(".")
+    return (
+        p.ndim >= 2
+        and p.is_floating_point()
+        and "weight" in leaf
+        and not isinstance(model.get_submodule(owner), _LOOK_UP_OR_SCALE)
+    )
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _checked(argument: str, patterns: Iterable[str], candidates: Iterable[str]) -> list[str]:
+    if isinstance(patterns, str):
+        raise TypeError(
+            f"`select({argument}=...)` must be a list of patterns. Got the string {patterns!r}: "
+            f"write `{argument}=[{patterns!r}]`."
+        )
+    names, patterns = list(candidates), list(patterns)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = difflib.get_close_matches(pattern, names, n=5, cutoff=0.3) or names
+            raise ValueError(
+                f"`select({argument}=...)` pattern {pattern!r} matches no trainable parameter. "
+                f"Candidates: {_listing(near)}."
+            )
+    return patterns
+
+
+def _listing(names: Iterable[str], most: int = 12) -> str:
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,114 @@
+"""Whoever saves the optimizer saves the pruning: θ, the step and d inside ``optimizer.state_dict()``.
+
+The entries are put beside the optimizer's own when a state dict is made, and taken out again before the
+optimizer loads one: ``optimizer.state`` itself never holds them (Adam takes a parameter with any state for
+initialised, and would miss ``exp_avg``). There they are per-parameter entries, which every checkpointing
+library carries, renames and shards like a momentum buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+THETA = "softprune.theta"
+STEP = "softprune.step"
+THRESHOLD = "softprune.threshold"
+VALUE = "softprune.value"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What resuming needs: the step, θ and d of each pruned parameter, and the trained thresholds' values."""
+
+    step: int
+    thetas: Sequence[Tensor]
+    thresholds: Sequence[float] | None
+    values: Sequence[Tensor]
+
+
+def insert(
+    state_dict: dict[str, Any], snapshot: Snapshot, pruned: Sequence[int], trained: Sequence[int]
+) -> dict[str, Any]:
+    """``state_dict`` with the snapshot in it; ``pruned`` and ``trained`` number parameters as it does."""
+    entries = {key: dict(entry) for key, entry in state_dict["state"].items()}
+    for i, key in enumerate(pruned):
+        entries.setdefault(key, {}).update({THETA: snapshot.thetas[i], STEP: snapshot.step})
+        if snapshot.thresholds is not None:
+            entries[key][THRESHOLD] = snapshot.thresholds[i]
+    for key, value in zip(trained, snapshot.values, strict=True):
+        entries.setdefault(key, {})[VALUE] = value
+    return {**state_dict, "state": entries}
+
+
+def extract(
+    state_dict: dict[str, Any], params: Mapping[str, Tensor], pruned: Sequence[int], trained: Sequence[int]
+) -> tuple[dict[str, Any], Snapshot]:
+    """The state dict that the optimizer itself understands, and the snapshot that was in it."""
+    keys = [key for group in state_dict["param_groups"] for key in group["params"]]
+    entries = {number: state_dict["state"].get(key, {}) for number, key in enumerate(keys)}
+    found = [entries.get(number, {}) for number in pruned]
+    _refuse_foreign(params, {name: entry.get(THETA) for name, entry in zip(params, found, strict=True)})
+    values = [entries[number].get(VALUE) for number in trained]
+    if any((THRESHOLD in entry) == bool(trained) for entry in found) or any(v is None for v in values):
+        raise ValueError(_WRONG_THRESHOLD)
+    snapshot = Snapshot(
+        step=int(found[0][STEP]),
+        thetas=[entry[THETA] for entry in found],
+        thresholds=None if trained else [float(entry[THRESHOLD]) for entry in found],
+        values=values,
+    )
+    return {**state_dict, "state": dict(_without_ours(state_dict["state"]))}, snapshot
+
+
+def to_dict(snapshot: Snapshot, params: Mapping[str, Tensor]) -> dict[str, Any]:
+    thresholds = snapshot.thresholds
+    return {
+        "step": snapshot.step,
+        "theta": dict(zip(params, snapshot.thetas, strict=True)),
+        "threshold": None if thresholds is None else dict(zip(params, thresholds, strict=True)),
+        "values": list(snapshot.values),
+    }
+
+
+def from_dict(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], trained: int) -> Snapshot:
+    saved, thresholds = state_dict["theta"], state_dict["threshold"]
+    _refuse_foreign(params, {name: saved.get(name) for name in params})
+    if (thresholds is None) != bool(trained) or len(state_dict["values"]) != trained:
+        raise ValueError(_WRONG_THRESHOLD)
+    return Snapshot(
+        step=state_dict["step"],
+        thetas=[saved[name] for name in params],
+        thresholds=None if thresholds is None else [thresholds[name] for name in params],
+        values=state_dict["values"],
+    )
+
+
+_WRONG_THRESHOLD = (
+    "Cannot load this state: its threshold is trained and the pruner's is not, or the other way round. "
+    "Build the Pruner with the kind of threshold that the state was saved with."
+)
+
+
+def _refuse_foreign(params: Mapping[str, Tensor], thetas: Mapping[str, Tensor | None]) -> None:
+    for name, p in params.items():
+        theta = thetas[name]
+        if theta is None:
+            raise ValueError(
+                f"Cannot load this state: it holds no hidden weights for {name!r}. It was saved without a pruner, "
+                "or for another model. To start pruning from it, load it before building the Pruner."
+            )
+        if theta.shape != p.shape:
+            raise ValueError(
+                f"Cannot load this state: {name!r} has the shape {tuple(p.shape)}, and the state holds "
+                f"{tuple(theta.shape)}. It is the state of another model."
+            )
+
+
+def _without_ours(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    for key, entry in entries.items():
+        if rest := {k: v for k, v in entry.items() if k not in (THETA, STEP, THRESHOLD, VALUE)}:
+            yield key, rest

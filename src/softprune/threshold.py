@@ -1,0 +1,229 @@
+"""Where the threshold comes from: a schedule, the learning rate (LATS), or training itself (STR, GPO).
+
+A threshold gives one value to each pruned parameter, as *columns*: ``(d,)``, or ``(d, k)`` for GPO. A column
+is a list of numbers where the host knows them, and a vector on the device where they are trained, so that no
+step waits for the device.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from softprune.multi_tensor import Column
+from softprune.prox import Blend, Prox, SoftThreshold
+from softprune.schedule import CosineLATS, require_nonnegative
+
+Columns = tuple[Column, ...]
+
+
+class Threshold(ABC):
+    """d(0), and d(t) from d(t−1): all that Algorithm 1 asks of a threshold."""
+
+    @abstractmethod
+    def initial(self, count: int) -> Columns:
+        """The thresholds of ``count`` parameters before the first step."""
+
+    @abstractmethod
+    def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
+        """The thresholds after step number ``step`` = 1, 2, ..., which used the learning rates ``lrs``."""
+
+
+@dataclass(frozen=True)
+class Scheduled(Threshold):
+    """d(t) = schedule(t), the same for every parameter."""
+
+    schedule: Callable[[int], float]
+
+    def initial(self, count: int) -> Columns:
+        return ([float(self.schedule(0))] * count,)
+
+    def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
+        return ([float(self.schedule(step))] * len(lrs),)
+
+
+@dataclass(frozen=True)
+class LATS(Threshold):
+    """Learning rate adapted: d(t+1) = d(t) + μ · η(t), with μ = ``penalty`` and η the optimizer's own lr.
+
+    The penalty is constant whatever the learning rate does: warm-up, step decay, one-cycle. A parameter
+    follows the lr of its param group. Pruning begins after ``start`` steps.
+
+    >>> LATS(penalty=0.5).advance(([0.0, 0.0],), lrs=[0.1, 0.2], step=1)
+    ([0.05, 0.1],)
+    """
+
+    penalty: float
+    start: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_nonnegative("LATS", "penalty", self.penalty)
+        require_nonnegative("LATS", "start", self.start)
+
+    def initial(self, count: int) -> Columns:
+        return ([0.0] * count,)
+
+    def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
+        mu = self.penalty if step > self.start else 0.0
+        return ([d + mu * lr for d, lr in zip(columns[0], lrs, strict=True)],)
+
+    @classmethod
+    def from_final(
+        cls, final: float, lr_scheduler: LRScheduler, steps: int, *, interval: int = 1, start: int = 0
+    ) -> LATS:
+        """The penalty whose threshold ends at ``final`` after ``steps``, under this learning-rate scheduler.
+
+        The scheduler is played forward on a copy of the learning rates; it, the optimizer and the model are
+        left alone. It is taken to be stepped after every ``interval`` optimizer steps (1, or the batches of
+        an epoch). With several param groups, the first one ends at ``final``.
+
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+        >>> scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+        >>> round(LATS.from_final(0.5, scheduler, steps=100).penalty, 6)
+        0.05
+        """
+        require_nonnegative("LATS.from_final", "final", final)
+        if not 0 <= start < steps:
+            raise ValueError(f"`LATS.from_final` needs steps > start >= 0. Got steps = {steps}, start = {start}.")
+        if interval < 1:
+            raise ValueError(f"`LATS.from_final(interval=...)` must be >= 1. Got {interval}.")
+        total = math.fsum(_future_lrs(lr_scheduler, steps, interval)[start:])
+        if not total > 0:
+            raise ValueError(
+                f"`LATS.from_final` needs learning rates that sum to more than 0. Got {total} over {steps} steps."
+            )
+        return cls(final / total, start=start)
+
+    @staticmethod
+    def cosine(final: float, epochs: int, batches: int) -> CosineLATS:
+        """Eq. 9: the closed form for cosine annealing by epochs, a pure schedule."""
+        return CosineLATS(final, epochs, batches)
+
+
+class Trainable(Threshold, nn.Module):
+    """A threshold with parameters of its own, which the user hands to the optimizer.
+
+    ``forward()`` gives the columns; gradients reach the parameters through it.
+    """
+
+    def __init__(self, params: Mapping[str, nn.Parameter], shared: bool) -> None:
+        nn.Module.__init__(self)
+        if not params:
+            raise ValueError(f"`{type(self).__name__}(params=...)` must hold at least one parameter.")
+        self.names = tuple(params)
+        self.shared = shared
+
+    @abstractmethod
+    def forward(self) -> tuple[Tensor, ...]: ...
+
+    def mapping(self, prox: Prox) -> Prox:
+        """The prox that this threshold drives."""
+        return prox
+
+    def initial(self, count: int) -> Columns:
+        with torch.no_grad():
+            return self.forward()
+
+    def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
+        return self.initial(len(lrs))
+
+    def _new_parameter(self, params: Mapping[str, nn.Parameter], value: float) -> nn.Parameter:
+        """One number for each pruned parameter (or for all), in single precision or better."""
+        like = next(iter(params.values()))
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        size = 1 if self.shared else len(self.names)
+        return nn.Parameter(torch.full((size,), float(value), dtype=dtype, device=like.device))
+
+
+_TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "exp": torch.exp}
+
+
+class STR(Trainable):
+    """d = σ(s) or eˢ with trainable s: one for each parameter, or one ``shared`` by all (STR-GS).
+
+    What moves s is mostly weight decay, so give s a param group with the decay you mean:
+
+        threshold = sp.STR(params, init=-200.0)
+        optimizer = SGD([{"params": model.parameters()},
+                         {"params": threshold.parameters(), "weight_decay": 1e-4}], lr=0.1)
+
+    >>> STR({"weight": nn.Parameter(torch.ones(2, 2))}, init=0.0)()[0].item()
+    0.5
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, nn.Parameter],
+        init: float,
+        transform: str = "sigmoid",
+        shared: bool = False,
+    ) -> None:
+        super().__init__(params, shared)
+        if transform not in _TRANSFORMS:
+            raise ValueError(f"`STR(transform=...)` must be one of {list(_TRANSFORMS)}. Got {transform!r}.")
+        self.transform = transform
+        self.s = self._new_parameter(params, init)
+
+    def forward(self) -> tuple[Tensor, ...]:
+        return (_TRANSFORMS[self.transform](self.s).expand(len(self.names)),)
+
+    def extra_repr(self) -> str:
+        return f"parameters={len(self.names)}, transform={self.transform!r}, shared={self.shared}"
+
+
+class GPO(Trainable):
+    """w = (1 − k)·S_d(θ) + k·θ with d = σ(s) and k = 10⁻⁶·|b|, both trainable, one for each parameter.
+
+    b starts at 10⁶, where the mapping is the identity; weight decay takes it to zero, where it is STR's.
+    """
+
+    SCALE = 1e-6
+
+    def __init__(self, params: Mapping[str, nn.Parameter], init: float) -> None:
+        super().__init__(params, shared=False)
+        self.s = self._new_parameter(params, init)
+        self.b = self._new_parameter(params, 1 / self.SCALE)
+
+    def forward(self) -> tuple[Tensor, ...]:
+        return torch.sigmoid(self.s), self.SCALE * self.b.abs()
+
+    def mapping(self, prox: Prox) -> Prox:
+        if prox != SoftThreshold():
+            raise TypeError(
+                f"Cannot use GPO with {prox}. This is because GPO blends the soft threshold with the "
+                "identity. Leave `prox` out."
+            )
+        return Blend()
+
+
+def _future_lrs(lr_scheduler: LRScheduler, steps: int, interval: int) -> list[float]:
+    """The first group's learning rates of the next ``steps`` steps, from a copy of the scheduler."""
+    if isinstance(lr_scheduler, ReduceLROnPlateau) or not isinstance(lr_scheduler, LRScheduler):
+        raise TypeError(
+            f"Cannot use LATS.from_final with {type(lr_scheduler).__name__}. This is because its learning "
+            "rates are not known in advance. Use LATS(penalty), which reads them as they come."
+        )
+    optimizer = lr_scheduler.optimizer
+    groups = [
+        {key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+    stand_in = SimpleNamespace(param_groups=groups, defaults=optimizer.defaults, step=None)
+    played = copy.deepcopy(lr_scheduler, memo={id(optimizer): stand_in})
+    lrs = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "step the optimizer first": there is nothing to step
+        for step in range(1, steps + 1):
+            lrs.append(float(groups[0]["lr"]))
+            if step % interval == 0 and step < steps:
+                played.step()
+    return lrs

@@ -1,0 +1,185 @@
+"""What only a CUDA device can tell. Run with `pytest -m gpu`."""
+
+import pytest
+import torch
+from torch import nn
+
+import softprune as sp
+from softprune import multi_tensor
+from softprune.multi_tensor import Pairs
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def reference(theta: torch.Tensor, d: float) -> torch.Tensor:
+    exact = theta.double()
+    return (exact.sign() * (exact.abs() - d).clamp(min=0)).to(theta.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_one_launch_over_many_tensors(dtype):
+    sizes = [(1,), (7,), (64, 3, 7, 7), (100_003,), (0,), (256, 64, 3, 3)]
+    thetas = [torch.randn(size, device="cuda", dtype=dtype) for size in sizes]
+    thetas[-1] = thetas[-1].to(memory_format=torch.channels_last)
+    ws = [torch.full_like(theta, float("nan")) for theta in thetas]
+    ds = [0.1 * (i + 1) for i in range(len(sizes))]
+    multi_tensor.soft_threshold(Pairs(ws, thetas), ds)
+    for w, theta, d in zip(ws, thetas, ds, strict=True):
+        tolerance = {torch.bfloat16: 2**-8, torch.float16: 2**-10}.get(dtype, 1e-7 if dtype is torch.float32 else 1e-15)
+        torch.testing.assert_close(w, reference(theta, d), rtol=tolerance, atol=tolerance)
+        assert ((w == 0) == (theta.double().abs() <= d)).float().mean() > 0.999 if w.numel() else True
+    vector = torch.tensor(ds, device="cuda")
+    again = [torch.empty_like(w) for w in ws]
+    multi_tensor.soft_threshold(Pairs(again, thetas), vector)
+    for a, w in zip(again, ws, strict=True):
+        torch.testing.assert_close(a, w, rtol=2**-7, atol=1e-6)
+
+
+def test_unaligned_strided_and_special_values():
+    flat = torch.randn(1000, device="cuda")
+    theta, w = flat[1:998], torch.empty(1001, device="cuda")[3:1000]
+    multi_tensor.soft_threshold(Pairs([w], [theta]), [0.5])
+    torch.testing.assert_close(w, reference(theta, 0.5))
+    theta = torch.randn(8, 16, device="cuda")
+    w = torch.zeros(8, 32, device="cuda")[:, ::2]  # not dense: the plain path
+    multi_tensor.soft_threshold(Pairs([w], [theta]), [0.5])
+    torch.testing.assert_close(w, reference(theta, 0.5))
+    theta = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0], device="cuda")
+    w = torch.empty_like(theta)
+    multi_tensor.soft_threshold(Pairs([w], [theta]), [0.0])
+    torch.testing.assert_close(w, theta, equal_nan=True)
+
+
+def train(device: str, method: str, steps: int = 20, fused: bool = False, **step_arguments) -> sp.Pruner:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 10)).to(device)
+    x, y = torch.randn(32, 3, 8, 8).to(device), torch.randint(10, (32,)).to(device)
+    params = sp.select(model)
+    threshold = {
+        "slats": sp.SLATS(0.05, steps),
+        "lats": sp.LATS(0.1),
+        "str": sp.STR(params, init=-4.0),
+        "gpo": sp.GPO(params, init=-4.0),
+    }[method]
+    groups = [{"params": [model[0].weight, model[0].bias]}, {"params": model[3].parameters(), "lr": 0.05}]
+    if isinstance(threshold, sp.Trainable):
+        groups.append({"params": threshold.parameters(), "weight_decay": 0.01})
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, fused=fused)
+    pruner = sp.Pruner(params, optimizer, threshold=threshold)
+    for step in range(steps):
+        if step == 3:
+            torch.cuda.set_sync_debug_mode("error" if device == "cuda" else "default")
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.cuda.set_sync_debug_mode("default")
+    return pruner
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("method", ["slats", "lats", "str", "gpo"])
+def test_the_gpu_follows_the_cpu_and_no_step_waits_for_it(method, fused):
+    on_cpu, on_gpu = train("cpu", method), train("cuda", method, fused=fused)
+    assert on_cpu.sparsity() == pytest.approx(on_gpu.sparsity(), abs=0.01)
+    for name, p in on_cpu.params.items():
+        torch.testing.assert_close(on_gpu.params[name].cpu(), p, rtol=1e-2, atol=2e-3)
+
+
+def test_one_buffer_of_theta_and_nothing_else():
+    model = nn.Linear(4096, 4096, bias=False, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = torch.cuda.memory_allocated()
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.SLATS(0.1, 10))
+    for _ in range(3):
+        model(torch.randn(8, 4096, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weight = model.weight.numel() * 4
+    assert weight <= torch.cuda.memory_allocated() - before <= 1.01 * weight + 2**20
+    pruner.detach()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() - before <= 2**20
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_gradscaler_skips_does_not_count(fused):
+    model = nn.Linear(16, 16, device="cuda")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=fused)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Linear(1.0, 10))
+    scaler = torch.amp.GradScaler("cuda", init_scale=4.0)
+    for step in range(4):
+        loss = model(torch.randn(4, 16, device="cuda")).square().mean()
+        scaler.scale(loss * (float("inf") if step == 2 else 1.0)).backward()
+        before = model.weight.clone()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        assert torch.equal(before, model.weight) == (step == 2)
+    assert pruner.step == 3
+    assert pruner.threshold == pytest.approx(0.3)
+
+
+def test_cudnn_keeps_its_flat_lstm_weights():
+    model = nn.LSTM(32, 64, num_layers=2, device="cuda")
+    address = model.weight_hh_l0.data_ptr()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.SLATS(0.05, 10))
+    for _ in range(10):
+        model(torch.randn(5, 3, 32, device="cuda"))[0].square().mean().backward()  # a warning would be an error
+        optimizer.step()
+        optimizer.zero_grad()
+    assert model.weight_hh_l0.data_ptr() == address
+    assert 0.1 < pruner.sparsity() < 1.0
+
+
+def test_compiled_with_cuda_graphs():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+    twin = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+    twin.load_state_dict(model.state_dict())
+    x = torch.randn(16, 32, device="cuda")
+    for module, forward in ((model, torch.compile(model, mode="reduce-overhead")), (twin, twin)):
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        with sp.Pruner(sp.select(module), optimizer, threshold=sp.SLATS(0.1, 12)):
+            for _ in range(12):
+                forward(x).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    torch.testing.assert_close(model[0].weight, twin[0].weight, rtol=1e-3, atol=1e-4)
+
+
+def test_the_model_may_move_after_the_pruner_is_built():
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Linear(0.5, 10))
+    for device in ("cpu", "cuda", "cpu"):
+        model.to(device)
+        model(torch.randn(4, 8, device=device)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert pruner.theta["weight"].device.type == device
+    assert pruner.step == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_subgradient_in_one_launch(dtype, overwrite):
+    sizes = [(1,), (100_003,), (0,), (256, 64, 3, 3)]
+    thetas = [torch.randn(size, device="cuda", dtype=dtype) for size in sizes]
+    grads = [torch.randn(size, device="cuda", dtype=dtype) for size in sizes]
+    d = torch.tensor([0.1, 0.5, 1.0, 2.0], device="cuda", dtype=torch.promote_types(dtype, torch.float32))
+    expected = [g.double() * (t.double().abs() > level) for g, t, level in zip(grads, thetas, d, strict=True)]
+    sums = [-(e * t.double().sign()).sum() for e, t in zip(expected, thetas, strict=True)]
+    before = [g.clone() for g in grads]
+    out = multi_tensor.subgradient(Pairs(grads, thetas), d, overwrite)
+    torch.testing.assert_close(
+        out.double(), torch.stack(sums), rtol=1e-3, atol=0.5 if dtype is torch.bfloat16 else 1e-2
+    )
+    for g, b, e in zip(grads, before, expected, strict=True):
+        assert torch.equal(g, e.to(dtype) if overwrite else b)
