@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
+from softprune.prox import Prox
 from softprune.threshold import Threshold, Trainable
 
 _pruned_by: Any = WeakIdKeyDictionary()  # Parameter -> weak reference to its pruner
@@ -34,6 +35,19 @@ def prunable(params: Mapping[str, nn.Parameter], optimizer: Optimizer, threshold
     if isinstance(threshold, Trainable):
         _trainable(threshold, params, held)
     return dict(params)
+
+
+def factors(threshold: object, prox: object, gradient: object) -> None:
+    """Refuse what is no threshold, no prox or no gradient."""
+    if not (isinstance(threshold, Threshold) or (callable(threshold) and not isinstance(threshold, type))):
+        instead = f": write `softprune.Constant({threshold})`" if isinstance(threshold, int | float) else ""
+        raise TypeError(f"`Pruner(threshold=...)` must be a schedule or a threshold. Got {threshold!r}{instead}.")
+    if not isinstance(prox, Prox):
+        raise TypeError(f"`Pruner(prox=...)` must be a prox, such as `softprune.SoftThreshold()`. Got {prox!r}.")
+    if gradient is not None and not callable(gradient):
+        raise TypeError(
+            f"`Pruner(gradient=...)` must be `softprune.identity` or `softprune.subgradient`. Got {gradient!r}."
+        )
 
 
 def claim(params: Mapping[str, Tensor], pruner: object) -> None:

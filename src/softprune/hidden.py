@@ -99,24 +99,25 @@ class Hidden:
             if p._version != version or (local(p) if self._any_sharded else p).data_ptr() != w.data_ptr()
         ]
 
-    def adopt(
-        self,
-        changed: Sequence[int],
-        expected: Callable[[Tensor, Tensor, int], None],
-        inverse: Callable[[Tensor, int], Tensor],
-    ) -> None:
-        """Take over weights that were set from outside: θ follows w where w is not what was left there.
+    def followed(
+        self, i: int, expected: Callable[[Tensor, Tensor, int], None], inverse: Callable[[Tensor, int], Tensor]
+    ) -> Tensor:
+        """θ for what parameter i holds now: θ follows w where w is not what was left there.
 
         ``expected(out, theta, i)`` writes what parameter i would hold; ``inverse(w, i)`` gives a θ for w.
         """
-        for i in changed:
-            p, theta = self.params[i], self._thetas[i]
-            if theta.device != p.device or theta.dtype != p.dtype:
-                self._thetas[i] = theta = theta.to(device=p.device, dtype=p.dtype)
-            w, hidden = local(p).data, local(theta)
-            left = torch.empty_like(hidden)
-            expected(left, hidden, i)
-            hidden.copy_(torch.where(w == left, hidden, inverse(w, i)))
+        p = self.params[i]
+        theta = self._thetas[i].to(device=p.device, dtype=p.dtype, copy=True)
+        w, hidden = local(p).data, local(theta)
+        left = torch.empty_like(hidden)
+        expected(left, hidden, i)
+        hidden.copy_(torch.where(w == left, hidden, inverse(w, i)))
+        return theta
+
+    def adopt(self, thetas: Mapping[int, Tensor]) -> None:
+        """Take over weights that were set from outside, with the given θ."""
+        for i, theta in thetas.items():
+            self._thetas[i] = theta
         self._look()
 
     def load(self, thetas: Sequence[Tensor]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 from torch import Tensor
@@ -49,9 +50,19 @@ def skipped(optimizer: Optimizer) -> bool:
     return all(group["lr"] == 0 for group in optimizer.param_groups) and _is_rehearsal()
 
 
+def is_inner_step(optimizer: Optimizer) -> bool:
+    """Whether this step is part of one under way: of a subclass that calls ``super().step()``, where torch runs the
+    hooks of both."""
+    steps = (f for f in _callers() if f.f_code.co_qualname == "Optimizer.profile_hook_step.<locals>.wrapper")
+    return sum(f.f_locals["args"][0] is optimizer for f in steps) > 1
+
+
 def _is_rehearsal() -> bool:
-    frame = sys._getframe()
-    while frame := frame.f_back:  # type: ignore[assignment]
-        if frame.f_code.co_name == "_init_optim_state":
-            return True
-    return False
+    return any(f.f_code.co_name == "_init_optim_state" for f in _callers())
+
+
+def _callers() -> Iterator[FrameType]:
+    frame = sys._getframe().f_back
+    while frame:
+        yield frame
+        frame = frame.f_back

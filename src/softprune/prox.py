@@ -24,7 +24,7 @@ Level = float | Tensor
 
 
 def _clip(theta: Tensor, d: Any) -> Tensor:
-    return theta.clamp(-d, d)
+    return theta.clamp(min=-d).clamp(max=d)  # clamp(-d, d) forgets the gradient of −d where d = 0
 
 
 class Prox(ABC):
@@ -119,7 +119,8 @@ class Blend(Prox):
 
     def penalty(self, w: Tensor, *levels: Level) -> Tensor:
         d, k = levels
-        return (1 - k) * torch.where(w.abs() <= k * d, w * w / (2 * k), d * (w.abs() - k * d / 2))
+        inside = torch.where(w == 0, w, w * w / (2 * k))  # never 0/0 as k -> 0
+        return (1 - k) * torch.where(w.abs() <= k * d, inside, d * (w.abs() - k * d / 2))
 
     def inverse(self, w: Tensor, *levels: Level) -> Tensor:
         d, k = levels

@@ -54,6 +54,7 @@ class Pruner:
         prox: Prox = SoftThreshold(),
         gradient: Gradient | None = None,
     ) -> None:
+        checks.factors(threshold, prox, gradient)
         self.optimizer = hooks.innermost(optimizer)
         self.source = threshold if isinstance(threshold, Threshold) else Scheduled(threshold)
         self.params = checks.prunable(params, self.optimizer, self.source)
@@ -65,6 +66,7 @@ class Pruner:
         self._hidden = Hidden(self.params)
         self._columns = self._previous = self.source.initial(len(self.params))
         self._lrs = [0.0] * len(self.params)
+        self._inner_steps = 0  # under way
         self._attach()
         with torch.no_grad():
             self._write()
@@ -75,6 +77,10 @@ class Pruner:
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if self._hidden.revealed and hooks.is_inner_step(optimizer):
+            self._inner_steps += 1
+            return None
+        self._inner_steps = 0
         self._settle()
         replaced = hooks.replace_closure(args, kwargs, self._on_weights)
         if replaced is None:
@@ -84,6 +90,9 @@ class Pruner:
 
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._inner_steps:
+            self._inner_steps -= 1
+            return
         self._hidden.conceal()
         if not hooks.skipped(optimizer):
             self._lrs = self._read_lrs()
@@ -91,9 +100,7 @@ class Pruner:
             self._previous = self._columns
             self._columns = self.source.advance(self._columns, self._lrs, self.step)  # d ← g(t/T)·D, ...
         self._write()  # w ← S_d(θ)
-        if self.trainable:
-            for p in self.trained():
-                p.grad = None  # made by _turn_gradients, used by this step
+        self._clear_trained()
 
     def _turn_gradients(self) -> None:
         """dL/dw -> dL/dθ, in place, and dL/d(level) into the trainable threshold's gradients."""
@@ -113,6 +120,11 @@ class Pruner:
                     [totals(column, [hidden.params[i] for i in have]) for column in sums],
                 )
 
+    def _clear_trained(self) -> None:
+        """Forget dL/ds: ``_turn_gradients`` made it for one use."""
+        for p in self.trained():
+            p.grad = None
+
     def _write(self) -> None:
         """w ← w(θ, d)."""
         self.prox.write(self._hidden.pairs, *self._columns)
@@ -124,6 +136,7 @@ class Pruner:
             self._hidden.conceal()
             if self.trainable:
                 self._columns = self.trainable.initial(len(self.params))
+                self._clear_trained()
             with torch.no_grad():
                 self._write()
             with torch.enable_grad():
@@ -141,7 +154,10 @@ class Pruner:
             self._hidden.conceal()
             self._write()
         elif changed := self._hidden.changed():
-            self._hidden.adopt(changed, self._write_one, self._invert_one)
+            self._hidden.adopt({i: self._followed(i) for i in changed})
+
+    def _followed(self, i: int) -> Tensor:
+        return self._hidden.followed(i, self._write_one, self._invert_one)
 
     def _write_one(self, out: Tensor, theta: Tensor, i: int) -> None:
         self.prox.write(Pairs([out], [theta]), *(column[i : i + 1] for column in self._columns))
@@ -166,7 +182,11 @@ class Pruner:
 
     @property
     def penalty(self) -> float | dict[str, float]:
-        """The L1 penalty μ = (d(t+1) − d(t)) / η(t) that the last step implied; zero before any step."""
+        """The L1 penalty μ = (d(t+1) − d(t)) / η(t) that the last step implied; zero before any step.
+
+        It is meant for plain SGD. With momentum m a gradient counts 1 / (1 − m) times, the threshold once: the loss is
+        balanced against (1 − m)·μ.
+        """
         growth = (
             after - before for after, before in zip(_floats(self._columns[0]), _floats(self._previous[0]), strict=True)
         )
@@ -259,10 +279,15 @@ class Pruner:
 
     @torch.no_grad()
     def _snapshot(self) -> state.Snapshot:
-        self._settle()
+        """Saving changes nothing: weights set from outside, such as an average, may be gone before the next step."""
+        if self._hidden.revealed:
+            self._settle()
+        thetas = list(self._hidden)
+        for i in self._hidden.changed():
+            thetas[i] = self._followed(i)
         return state.Snapshot(
             step=self.step,
-            thetas=list(self._hidden),
+            thetas=thetas,
             thresholds=None if self.trainable else list(self._columns[0]),
             values=[p.detach() for p in self.trained()],
         )

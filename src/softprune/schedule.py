@@ -66,7 +66,7 @@ class Schedule(ABC):
         return self.start / self.steps
 
 
-class _Handmade(Schedule):
+class Handmade(Schedule):
     """A schedule by formula: a delayed start squeezes the whole shape into what is left of training."""
 
     def shape(self, x: float) -> float:
@@ -77,7 +77,7 @@ class _Handmade(Schedule):
 
 
 @dataclass(frozen=True)
-class Sine(_Handmade):
+class Sine(Handmade):
     """STDS's own: g(x) = ½ (1 − cos πx). Implies μ ∝ tan(πx / 2) under cosine annealing (App. B).
 
     >>> round(Sine(final=1.0, steps=4)(2), 9)
@@ -89,7 +89,7 @@ class Sine(_Handmade):
 
 
 @dataclass(frozen=True)
-class Linear(_Handmade):
+class Linear(Handmade):
     """g(x) = x.
 
     >>> Linear(final=1.0, steps=4)(3)
@@ -101,7 +101,7 @@ class Linear(_Handmade):
 
 
 @dataclass(frozen=True)
-class Log2(_Handmade):
+class Log2(Handmade):
     """g(x) = log₂(1 + x).
 
     >>> round(Log2(final=1.0, steps=4)(2), 6)
@@ -112,7 +112,7 @@ class Log2(_Handmade):
         return math.log2(1.0 + x)
 
 
-class _Integral(Schedule):
+class Integral(Schedule):
     """g(x) = ∫h / ∫₀¹h. A delayed start only moves the lower limit: h stays the curve of the whole run."""
 
     @property
@@ -146,7 +146,7 @@ class _Integral(Schedule):
 
 
 @dataclass(frozen=True)
-class SLATS(_Integral):
+class SLATS(Integral):
     """Simplified LATS: g(x) = ∫₀ˣh / ∫₀¹h for the learning-rate curve h = ``lr`` (cosine when None).
 
     The implied penalty is constant, so training solves one and the same L1 problem from start to end:
@@ -168,7 +168,7 @@ class SLATS(_Integral):
 
 
 @dataclass(frozen=True)
-class PGH(_Integral):
+class PGH(Integral):
     """Proximal gradient homotopy: g(x) = ∫₀ˣ h·βˣ / ∫₀¹ h·βˣ, a penalty that decays as μ ∝ β^(t/T).
 
     The smaller β, the sooner the network is sparse: ``stop()`` tells when pruning is over.
@@ -185,14 +185,16 @@ class PGH(_Integral):
         if not 0 < self.beta < 1:
             raise ValueError(
                 f"`PGH(beta=...)` must be > 0 and < 1. Got {self.beta}. For pruning at initialization "
-                f"(beta -> 0) write `Constant({self.final})`; for a constant penalty (beta -> 1) write "
+                f"(beta -> 0) write `Constant({self.final}, start=1)`; for a constant penalty (beta -> 1) write "
                 f"`SLATS({self.final}, {self.steps})`."
             )
         self._check_curve(self.lr)
 
     @property
     def curve(self) -> Curve:
-        return curves.DecayedCosine(self.beta) if self.lr is None else curves.Decayed(self.lr, self.beta)
+        if self.lr is None:
+            return curves.DecayedCosine(self.beta, self.origin)
+        return curves.Decayed(self.lr, self.beta, self.origin)
 
     def stop(self, slope: float = 0.1) -> float:
         """The share of training x after which g'(x) < ``slope``: early pruning may end there.

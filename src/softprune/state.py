@@ -18,6 +18,7 @@ THETA = "softprune.theta"
 STEP = "softprune.step"
 THRESHOLD = "softprune.threshold"
 VALUE = "softprune.value"
+COMPLETE = "softprune.complete"  # while a state dict is loaded: its entries, for the optimizer's next pruner
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,12 @@ class Snapshot:
 def insert(
     state_dict: dict[str, Any], snapshot: Snapshot, pruned: Sequence[int], trained: Sequence[int]
 ) -> dict[str, Any]:
-    """``state_dict`` with the snapshot in it; ``pruned`` and ``trained`` number parameters as it does."""
-    entries = {key: dict(entry) for key, entry in state_dict["state"].items()}
+    """``state_dict`` with the snapshot in it; ``pruned`` and ``trained`` number parameters as it does.
+
+    Each parameter gets an entry: torch.distributed.checkpoint expects one for all of them or for none.
+    """
+    entries: dict[Any, Any] = {key: {} for group in state_dict["param_groups"] for key in group["params"]}
+    entries |= {key: dict(entry) for key, entry in state_dict["state"].items()}
     for i, key in enumerate(pruned):
         entries.setdefault(key, {}).update({THETA: snapshot.thetas[i], STEP: snapshot.step})
         if snapshot.thresholds is not None:
@@ -48,11 +53,12 @@ def extract(
     state_dict: dict[str, Any], params: Mapping[str, Tensor], pruned: Sequence[int], trained: Sequence[int]
 ) -> tuple[dict[str, Any], Snapshot]:
     """The state dict that the optimizer itself understands, and the snapshot that was in it."""
+    complete = state_dict.get(COMPLETE, state_dict["state"])
     keys = [key for group in state_dict["param_groups"] for key in group["params"]]
-    entries = {number: state_dict["state"].get(key, {}) for number, key in enumerate(keys)}
+    entries = {number: complete.get(key, {}) for number, key in enumerate(keys)}
     found = [entries.get(number, {}) for number in pruned]
     _refuse_foreign(params, {name: entry.get(THETA) for name, entry in zip(params, found, strict=True)})
-    values = [entries[number].get(VALUE) for number in trained]
+    values = [entries.get(number, {}).get(VALUE) for number in trained]
     if any((THRESHOLD in entry) == bool(trained) for entry in found) or any(v is None for v in values):
         raise ValueError(_WRONG_THRESHOLD)
     snapshot = Snapshot(
@@ -61,7 +67,7 @@ def extract(
         thresholds=None if trained else [float(entry[THRESHOLD]) for entry in found],
         values=values,
     )
-    return {**state_dict, "state": dict(_without_ours(state_dict["state"]))}, snapshot
+    return {**state_dict, "state": dict(_without_ours(complete)), COMPLETE: complete}, snapshot
 
 
 def to_dict(snapshot: Snapshot, params: Mapping[str, Tensor]) -> dict[str, Any]:

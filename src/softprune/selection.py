@@ -24,9 +24,10 @@ def select(
     """The parameters to prune, by name: every weight that multiplies, unless patterns say otherwise.
 
     A weight multiplies when it has two dimensions or more and is neither an embedding nor a normalisation:
-    convolutions, linear layers, recurrent and attention weights. ``include`` keeps only what a pattern
-    matches, ``exclude`` then drops what a pattern matches. Patterns are globs over parameter names. A full
-    name in ``include`` selects that parameter whatever it is. Tied parameters appear once.
+    convolutions, linear layers, recurrent and attention weights; an output layer tied to an embedding is an
+    embedding. ``include`` keeps only what a pattern matches, ``exclude`` then drops what a pattern matches.
+    Patterns are globs over parameter names. A full name in ``include`` selects that parameter whatever it is.
+    Tied parameters appear once.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
     >>> list(select(model)), list(select(model, exclude=["3.*"]))
@@ -34,7 +35,8 @@ def select(
     """
     model = unwrap(model)
     everything = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    chosen = {name for name, p in everything.items() if _multiplies(model, name, p)}
+    others = {id(p) for m in model.modules() if isinstance(m, _LOOK_UP_OR_SCALE) for p in m.parameters(recurse=False)}
+    chosen = {name for name, p in everything.items() if id(p) not in others and _is_weight(name, p)}
     if include is not None:
         patterns = _checked("include", include, everything)
         exact = set(patterns) & everything.keys()
@@ -60,14 +62,8 @@ def unwrap(model: nn.Module) -> nn.Module:
             return model
 
 
-def _multiplies(model: nn.Module, name: str, p: nn.Parameter) -> bool:
-    owner, _, leaf = name.rpartition(".")
-    return (
-        p.ndim >= 2
-        and p.is_floating_point()
-        and "weight" in leaf
-        and not isinstance(model.get_submodule(owner), _LOOK_UP_OR_SCALE)
-    )
+def _is_weight(name: str, p: nn.Parameter) -> bool:
+    return p.ndim >= 2 and p.is_floating_point() and "weight" in name.rpartition(".")[2]
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -1,0 +1,221 @@
+"""The laws of a threshold, and of every threshold through the pruner. A new one is one more line in ``THRESHOLDS``."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import softprune as sp
+from softprune.threshold import Scheduled
+
+T = 12
+
+THRESHOLDS = {
+    "schedule": lambda params: Scheduled(sp.Sine(0.4, T)),
+    "schedule from the second step on": lambda params: Scheduled(sp.SLATS(0.4, T, start=1)),
+    "pruning at initialization": lambda params: Scheduled(sp.Constant(0.2)),
+    "any function": lambda params: Scheduled(fifth_of_a_root),
+    "LATS": lambda params: sp.LATS(penalty=0.3),
+    "LATS with a start": lambda params: sp.LATS(penalty=0.5, start=4),
+    "STR": lambda params: sp.STR(params, init=-2.0),
+    "STR with exp": lambda params: sp.STR(params, init=-2.0, transform="exp"),
+    "STR-GS": lambda params: sp.STR(params, init=-2.0, shared=True),
+    "GPO": lambda params: sp.GPO(params, init=-1.0),
+}
+
+each_threshold = pytest.mark.parametrize("make", THRESHOLDS.values(), ids=THRESHOLDS.keys())
+each_trainable = pytest.mark.parametrize("name", ["STR", "STR with exp", "STR-GS", "GPO"])
+
+
+def fifth_of_a_root(step: int) -> float:
+    return 0.2 * math.sqrt(step / T)
+
+
+def model() -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+
+
+def trained(threshold: object) -> list[nn.Parameter]:
+    return list(threshold.parameters()) if isinstance(threshold, nn.Module) else []
+
+
+def train(make, steps=T, seen=lambda pruner: None, **options) -> sp.Pruner:
+    """A tiny real training run: momentum, weight decay, a changing learning rate; ``seen`` looks after every step."""
+    net = model()
+    params = sp.select(net)
+    threshold = make(params)
+    optimizer = torch.optim.SGD([*net.parameters(), *trained(threshold)], lr=0.2, momentum=0.5, weight_decay=0.01)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 2 * T)
+    pruner = sp.Pruner(params, optimizer, threshold=threshold, **options)
+    generator = torch.Generator().manual_seed(1)
+    seen(pruner)
+    for _ in range(steps):
+        x, y = (torch.randn(16, n, generator=generator, dtype=torch.float64) for n in (6, 2))
+        nn.functional.mse_loss(net(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        seen(pruner)
+    return pruner
+
+
+# -- by itself -----------------------------------------------------------------------------------------------
+
+
+@each_threshold
+def test_there_is_one_level_for_each_parameter_at_first_and_after_every_step(make):
+    params = sp.select(model())
+    threshold = make(params)
+    columns = threshold.initial(3)
+    for step in range(1, T + 3):
+        assert all(len(column) == 3 for column in columns)
+        assert all(0 <= float(d) < math.inf for column in columns for d in column)
+        after = threshold.advance(columns, [0.1, 0.2, 0.3], step)
+        assert [type(column) for column in after] == [type(column) for column in columns]
+        columns = after
+
+
+@each_threshold
+def test_asking_for_levels_changes_nothing(make):
+    threshold = make(sp.select(model()))
+
+    def numbers(columns):
+        return [[float(x) for x in column] for column in columns]
+
+    columns = threshold.initial(3)
+    kept = numbers(columns)
+    first = numbers(threshold.advance(columns, [0.1, 0.2, 0.3], 7))
+    assert numbers(threshold.advance(columns, [0.1, 0.2, 0.3], 7)) == first
+    assert numbers(threshold.initial(3)) == numbers(columns) == kept
+
+
+@each_threshold
+def test_a_threshold_can_be_printed_copied_and_pickled(make):
+    threshold = make(sp.select(model()))
+    for other in (copy.deepcopy(threshold), pickle.loads(pickle.dumps(threshold))):
+        assert repr(other) == repr(threshold)
+        if not trained(threshold):
+            assert other == threshold
+        for mine, theirs in zip(threshold.initial(3), other.initial(3), strict=True):
+            assert [float(x) for x in mine] == [float(x) for x in theirs]
+
+
+def test_lats_adds_up_penalty_times_lr_for_each_parameter_by_itself():
+    lrs = np.random.default_rng(0).uniform(0, 1, (30, 3))
+    columns = sp.LATS(penalty=0.25, start=4).initial(3)
+    for step, lr in enumerate(lrs, start=1):
+        columns = sp.LATS(penalty=0.25, start=4).advance(columns, list(lr), step)
+        np.testing.assert_allclose(columns[0], 0.25 * lrs[4:step].sum(0), rtol=1e-14, atol=0)
+
+
+@each_trainable
+def test_gradients_reach_every_number_of_a_trainable_threshold(name):
+    threshold = THRESHOLDS[name](sp.select(model()))
+    sum(column.sum() for column in threshold()).backward()
+    for p in threshold.parameters():
+        assert p.shape == ((1,) if threshold.shared else (3,))
+        assert (p.grad > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("STR", 1 / (1 + math.e**2)), ("STR with exp", math.e**-2), ("STR-GS", 1 / (1 + math.e**2))],
+)
+def test_a_trainable_threshold_starts_at_its_transform_of_init(name, expected):
+    (d,) = THRESHOLDS[name](sp.select(model()))()
+    assert d.tolist() == pytest.approx([expected] * 3, rel=1e-14, abs=0)
+
+
+def test_gpo_starts_at_the_identity():
+    d, k = THRESHOLDS["GPO"](sp.select(model()))()
+    assert d.tolist() == pytest.approx([1 / (1 + math.e)] * 3, rel=1e-14, abs=0)
+    assert k.tolist() == [1.0] * 3
+
+
+@each_trainable
+def test_a_trainable_threshold_keeps_single_precision_for_bf16_weights(name):
+    params = {key: nn.Parameter(p.bfloat16()) for key, p in sp.select(model()).items()}
+    assert {p.dtype for p in THRESHOLDS[name](params).parameters()} == {torch.float32}
+
+
+# -- through the pruner --------------------------------------------------------------------------------------
+
+
+@each_threshold
+@pytest.mark.parametrize("gradient", [None, sp.identity, sp.subgradient], ids=["default", "identity", "subgradient"])
+def test_w_is_the_prox_of_theta_after_every_step_exactly(make, gradient):
+    steps = []
+
+    def seen(pruner: sp.Pruner) -> None:
+        named = (
+            pruner.threshold if isinstance(pruner.threshold, dict) else dict.fromkeys(pruner.params, pruner.threshold)
+        )
+        ks = pruner.source()[1].tolist() if isinstance(pruner.source, sp.GPO) else [0.0] * 3
+        for (name, p), k in zip(pruner.params.items(), ks, strict=True):
+            theta, d = pruner.theta[name].numpy(), named[name]
+            shrunk = np.sign(theta) * np.maximum(np.abs(theta) - d, 0)
+            if k:
+                np.testing.assert_allclose(p.detach(), (1 - k) * shrunk + k * theta, rtol=0, atol=1e-15)
+            else:
+                np.testing.assert_array_equal(p.detach(), shrunk)
+        steps.append(pruner.step)
+
+    train(make, T + 2, seen, gradient=gradient)
+    assert steps == list(range(T + 3))
+
+
+@each_threshold
+def test_detaching_leaves_exact_zeros_where_theta_is_within_the_threshold(make):
+    pruner = train(make)
+    theta = {name: x.clone() for name, x in pruner.theta.items()}
+    d = pruner.threshold if isinstance(pruner.threshold, dict) else dict.fromkeys(theta, pruner.threshold)
+    sparsity = pruner.sparsity()
+    pruner.detach()
+    zeros = [p == 0 for p in pruner.params.values()]
+    for zero, name in zip(zeros, theta, strict=True):
+        assert torch.equal(zero, theta[name].abs() <= d[name])
+    assert sparsity == sum(int(x.sum()) for x in zeros) / sum(x.numel() for x in zeros) > 0
+
+
+@each_threshold
+def test_the_penalty_adds_up_to_the_threshold(make):
+    """Σ μ(t)·η(t) = d(T) − d(0), whatever the threshold does: the bridge, from what the pruner itself reports."""
+    record = []
+
+    def seen(pruner: sp.Pruner) -> None:
+        mu, d = (
+            x if isinstance(x, dict) else dict.fromkeys(pruner.params, x) for x in (pruner.penalty, pruner.threshold)
+        )
+        record.append((np.array(list(mu.values())), np.array(list(d.values()))))
+
+    train(make, T, seen)
+    assert (record[0][0] == 0).all()
+    lrs = [0.1 * (1 + math.cos(math.pi * t / (2 * T))) for t in range(T)]
+    growth = sum(mu * lr for (mu, _), lr in zip(record[1:], lrs, strict=True))
+    np.testing.assert_allclose(growth, record[-1][1] - record[0][1], rtol=0, atol=1e-12)
+
+
+@each_threshold
+def test_two_equal_runs_are_equal(make):
+    first, second = train(make), train(make)
+    assert first.threshold == second.threshold
+    for name in first.params:
+        assert torch.equal(first.params[name], second.params[name])
+
+
+def test_every_param_group_follows_its_own_learning_rate():
+    net = model()
+    groups = [{"params": net[0].parameters(), "lr": 0.1}, {"params": net[2].parameters(), "lr": 0.3}]
+    optimizer = torch.optim.SGD([*groups, {"params": net[4].parameters(), "lr": 0.0}])
+    pruner = sp.Pruner(sp.select(net), optimizer, threshold=sp.LATS(penalty=0.5))
+    for _ in range(4):
+        net(torch.ones(1, 6, dtype=torch.float64)).sum().backward()
+        optimizer.step()
+    assert pruner.threshold == pytest.approx({"0.weight": 0.2, "2.weight": 0.6, "4.weight": 0.0}, rel=1e-14, abs=0)
+    assert pruner.penalty == pytest.approx({"0.weight": 0.5, "2.weight": 0.5, "4.weight": 0.0}, rel=1e-14, abs=0)

@@ -1,0 +1,263 @@
+"""Two processes (gloo) train as one: DDP, FSDP2, and checkpoints that change the number of processes.
+
+One pair of processes runs all scenarios and writes down what came out; the tests compare.
+"""
+
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+    set_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+import softprune as sp
+
+STEPS, HALF = 6, 3
+METHODS = ["slats", "str", "str-shared", "gpo", "lats"]
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
+
+
+class Network(nn.Module):
+    """7, 1 and 3 rows: over two processes every shard is uneven, and one is empty."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layers = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 1), nn.Tanh(), nn.Linear(1, 3)).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class Job:
+    """A pruned run, alone or as one of several processes."""
+
+    def __init__(self, method: str, kind: str = "alone", seed: int = 0) -> None:
+        self.model: nn.Module = Network(seed)
+        if kind == "fsdp":
+            mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+            for layer in self.model.layers:
+                if isinstance(layer, nn.Linear):
+                    fully_shard(layer, mesh=mesh)
+            fully_shard(self.model, mesh=mesh)
+        self.forward = DistributedDataParallel(self.model) if kind == "ddp" else self.model
+        params = sp.select(self.forward)
+        threshold = {
+            "slats": lambda: sp.SLATS(0.3, STEPS),
+            "lats": lambda: sp.LATS(0.5),
+            "str": lambda: sp.STR(params, init=-2.0),
+            "str-shared": lambda: sp.STR(params, init=-2.0, shared=True),
+            "gpo": lambda: sp.GPO(params, init=-1.0),
+        }[method]()
+        groups = [{"params": list(self.model.parameters())}]
+        if isinstance(threshold, sp.Trainable):
+            groups.append({"params": list(threshold.parameters()), "weight_decay": 0.05})
+            self.model.threshold = threshold  # for torch.distributed.checkpoint, which saves by the model's names
+        stateless = method == "lats"  # plain SGD keeps no state
+        self.optimizer = torch.optim.SGD(groups, lr=0.1) if stateless else torch.optim.Adam(groups, lr=0.03)
+        self.pruner = sp.Pruner(params, self.optimizer, threshold=threshold)
+
+    def train(self, steps: range, rank: int = 0, world: int = 1) -> "Job":
+        for step in steps:
+            generator = torch.Generator().manual_seed(step)
+            x, y = (torch.randn(8, n, generator=generator, dtype=torch.float64) for n in (6, 3))
+            self.optimizer.zero_grad()
+            nn.functional.mse_loss(self.forward(x[rank::world]), y[rank::world]).backward()
+            self.optimizer.step()
+        return self
+
+    def outcome(self) -> dict[str, object]:
+        """What every process must agree on."""
+        d = self.pruner.threshold
+        return {
+            "step": self.pruner.step,
+            "threshold": torch.tensor(list(d.values()) if isinstance(d, dict) else [d]),
+            "theta": [whole(theta) for theta in self.pruner.theta.values()],
+            "w": [whole(p) for p in self.model.parameters()],
+            "sparsity": self.pruner.sparsity(),
+            "report": sp.summarize(self.pruner).to_dict(),
+            "model": [layer.zeros for layer in sp.summarize(self.forward).layers],
+        }
+
+    def save(self, folder: Path) -> None:
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        with quiet():
+            dcp.save({"model": model, "optimizer": optimizer}, checkpoint_id=folder)
+
+    def load(self, folder: Path) -> "Job":
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        state = {"model": model, "optimizer": optimizer}
+        with quiet():
+            dcp.load(state, checkpoint_id=folder)
+        set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        return self
+
+
+def whole(tensor: Tensor) -> Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def quiet() -> warnings.catch_warnings:
+    return warnings.catch_warnings(action="ignore")  # checkpoints without a process group are announced
+
+
+def process(rank: int, folder: Path) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    outcomes = {}
+    for method in METHODS:
+        outcomes["ddp", method] = Job(method, "ddp").train(range(STEPS), rank, 2).outcome()
+        job = Job(method, "fsdp").train(range(HALF), rank, 2)
+        job.save(folder / f"two-{method}")
+        outcomes["half", method] = job.outcome()
+        outcomes["fsdp", method] = job.train(range(HALF, STEPS), rank, 2).outcome()
+        resumed = Job(method, "fsdp", seed=1).load(folder / f"one-{method}")
+        outcomes["one to two", method] = resumed.train(range(HALF, STEPS), rank, 2).outcome()
+    outcomes["full", "slats"] = through_full_state_dicts(rank)
+    outcomes["outside", "slats"] = weights_set_from_outside(rank)
+    outcomes["saved at every step", "lats"] = saving_at_every_step(rank)
+    torch.save(outcomes, folder / f"outcomes-{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def through_full_state_dicts(rank: int) -> dict[str, object]:
+    """Gathered on every process, loaded from the first one's."""
+    half = Job("slats", "fsdp").train(range(HALF), rank, 2)
+    options = StateDictOptions(full_state_dict=True)
+    files = (
+        get_model_state_dict(half.model, options=options),
+        get_optimizer_state_dict(half.model, half.optimizer, options=options),
+    )
+    resumed = Job("slats", "fsdp", seed=1)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(resumed.model, files[0] if rank == 0 else {}, options=options)
+    set_optimizer_state_dict(resumed.model, resumed.optimizer, files[1] if rank == 0 else {}, options=options)
+    return resumed.train(range(HALF, STEPS), rank, 2).outcome()
+
+
+def weights_set_from_outside(rank: int) -> dict[str, object]:
+    """Zeros swapped in and the weights out again: θ stays."""
+    job = Job("slats", "fsdp").train(range(HALF), rank, 2)
+    own = [p.detach().clone() for p in job.model.parameters()]
+    with torch.no_grad():
+        for p in job.model.parameters():
+            p.zero_()
+        for p, w in zip(job.model.parameters(), own, strict=True):
+            p.copy_(w)
+    return job.train(range(HALF, STEPS), rank, 2).outcome()
+
+
+def saving_at_every_step(rank: int) -> dict[str, object]:
+    job = Job("lats", "fsdp")
+    for step in range(STEPS):
+        job.train(range(step, step + 1), rank, 2)
+        job.optimizer.zero_grad()
+        get_state_dict(job.model, job.optimizer)
+    return job.outcome()
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, dict[str, object]]:
+    """The reference: one process, never interrupted, with a report after half of the steps."""
+    jobs = {method: Job(method).train(range(HALF)) for method in METHODS}
+    return {method: (job.outcome(), job.train(range(HALF, STEPS)).outcome())[1] for method, job in jobs.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """What two processes left behind, given the checkpoints of one."""
+    folder = tmp_path_factory.mktemp("distributed")
+    for method in METHODS:
+        Job(method).train(range(HALF)).save(folder / f"one-{method}")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.multiprocessing.spawn(process, args=(folder,), nprocs=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outcomes(folder) -> list[dict]:
+    return [torch.load(folder / f"outcomes-{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def assert_equal(one: dict, other: dict) -> None:
+    """The order of sums differs between one process and two, and nothing else."""
+    assert one["step"] == other["step"]
+    for key in ("threshold", "theta", "w"):
+        torch.testing.assert_close(one[key], other[key], rtol=1e-9, atol=1e-11)
+    assert one["sparsity"] == other["sparsity"] > 0
+    assert one["model"] == other["model"]
+    ignored = {"penalty", "threshold", "layers"} | ({"left", "returned"} if one["report"]["left"] is None else set())
+    pairs = zip(one["report"]["layers"], other["report"]["layers"], strict=True)
+    for a, b in ((one["report"], other["report"]), *pairs):
+        assert {key: a[key] for key in a.keys() - ignored} == {key: b[key] for key in b.keys() - ignored}
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp", "one to two"])
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_train_as_one(outcomes, alone, how, method):
+    for rank in range(2):
+        assert_equal(outcomes[rank][how, method], alone[method])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_save_and_one_goes_on(folder, alone, method):
+    resumed = Job(method, seed=1).load(folder / f"two-{method}")
+    assert resumed.pruner.step == HALF
+    resumed.train(range(HALF, STEPS))
+    assert_equal(resumed.outcome(), alone[method])
+
+
+@pytest.mark.parametrize(("what", "method"), [("full", "slats"), ("outside", "slats"), ("saved at every step", "lats")])
+def test_two_processes_are_not_disturbed(outcomes, alone, what, method):
+    for rank in range(2):
+        assert_equal(outcomes[rank][what, method], alone[method])
+
+
+def test_both_processes_hold_the_same_numbers(outcomes):
+    for key, one in outcomes[0].items():
+        other = outcomes[1][key]
+        for name in ("threshold", "theta", "w"):
+            torch.testing.assert_close(one[name], other[name], rtol=0, atol=0)
+        assert one["report"] == other["report"]
+
+
+def test_a_rehearsed_step_does_not_count():
+    """torch.distributed.checkpoint rehearses one to learn the layout of the state; of plain SGD, at every save."""
+    for method in METHODS:
+        job = Job(method)
+        before = job.outcome()
+        for _ in range(3):
+            get_state_dict(job.model, job.optimizer)
+            job.optimizer.zero_grad()
+        after = job.outcome()
+        assert after["step"] == 0
+        for key in ("threshold", "theta", "w"):
+            torch.testing.assert_close(after[key], before[key], rtol=0, atol=0)
+
+
+def test_a_step_at_a_learning_rate_of_zero_counts():
+    """Warm-up may begin there: only a rehearsal is none."""
+    job = Job("slats")
+    for group in job.optimizer.param_groups:
+        group["lr"] = 0.0
+    job.train(range(2))
+    assert job.pruner.step == 2

@@ -1,0 +1,232 @@
+"""Every wrong argument is refused at construction, with a sentence that says what to write instead."""
+
+import gc
+import re
+from functools import partial
+
+import pytest
+import torch
+from oracles import Run, loss_of, network
+from torch import nn
+
+import softprune as sp
+
+SCHEDULES = [sp.SLATS, partial(sp.PGH, beta=0.1), sp.Sine, sp.Linear, sp.Log2]
+
+
+def refused(build, text, error=ValueError):
+    with pytest.raises(error, match=re.escape(text)):
+        build()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_a_schedule_refuses(schedule):
+    name = type(schedule(0.5, 10)).__name__
+    for final in (-1.0, float("nan"), float("inf")):
+        refused(partial(schedule, final, 10), f"`{name}(final=...)` must be >= 0 and finite. Got {final}.")
+    for steps in (0, -3):
+        refused(partial(schedule, 0.5, steps), f"`{name}(steps=...)` must be >= 1. Got {steps}.")
+    for start in (-1, 10, 11):
+        text = f"`{name}(start=...)` must be >= 0 and < steps = 10. Got {start}."
+        refused(partial(schedule, 0.5, 10, start=start), text)
+    assert schedule(0.0, 10, start=9)(10) == 0.0  # the edges are allowed
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, -0.5, 2.0, float("nan")])
+def test_pgh_refuses_a_beta_outside_0_and_1_and_names_its_limits(beta):
+    refused(lambda: sp.PGH(0.5, 10, beta=beta), f"`PGH(beta=...)` must be > 0 and < 1. Got {beta}.")
+    refused(lambda: sp.PGH(0.5, 10, beta=beta), "write `Constant(0.5, start=1)`; for a constant penalty")
+    refused(lambda: sp.PGH(0.5, 10, beta=beta), "write `SLATS(0.5, 10)`.")
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: sp.Constant(-0.1), "`Constant(final=...)` must be >= 0 and finite. Got -0.1."),
+        (lambda: sp.Constant(0.1, start=-1), "`Constant(start=...)` must be >= 0 and finite. Got -1."),
+        (lambda: sp.LATS(-1.0), "`LATS(penalty=...)` must be >= 0 and finite. Got -1.0."),
+        (lambda: sp.LATS(1.0, start=-1), "`LATS(start=...)` must be >= 0 and finite. Got -1."),
+        (lambda: sp.LATS.cosine(-1.0, 2, 2), "`CosineLATS(final=...)` must be >= 0 and finite. Got -1.0."),
+        (lambda: sp.LATS.cosine(1.0, 0, 2), "`CosineLATS(epochs=...)` must be >= 1. Got 0."),
+        (lambda: sp.LATS.cosine(1.0, 2, 0), "`CosineLATS(batches=...)` must be >= 1. Got 0."),
+        (lambda: sp.SLATS(1.0, 10, lr=lambda x: 0.5 - x), "must be a curve h(x) >= 0 on [0, 1]. Got h("),
+        (lambda: sp.SLATS(1.0, 10, lr=lambda x: 0.0), "must be positive somewhere after the start of pruning."),
+        (lambda: sp.PGH(1.0, 10, 0.1).stop(slope=0.0), "`PGH.stop(slope=...)` must be > 0. Got 0.0."),
+    ],
+)
+def test_what_thresholds_refuse(build, text):
+    refused(build, text)
+
+
+def scheduler():
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    return torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "text"),
+    [
+        (lambda: sp.LATS.from_final(-1.0, scheduler(), 10), ValueError, "`LATS.from_final(final=...)` must be >= 0"),
+        (lambda: sp.LATS.from_final(1.0, scheduler(), 0), ValueError, "needs steps > start >= 0. Got steps = 0"),
+        (lambda: sp.LATS.from_final(1.0, scheduler(), 5, start=5), ValueError, "Got steps = 5, start = 5."),
+        (lambda: sp.LATS.from_final(1.0, scheduler(), 5, interval=0), ValueError, "`LATS.from_final(interval=...)`"),
+        (
+            lambda: sp.LATS.from_final(1.0, torch.optim.lr_scheduler.ReduceLROnPlateau(scheduler().optimizer), 5),
+            TypeError,
+            "Cannot use LATS.from_final with ReduceLROnPlateau.",
+        ),
+    ],
+)
+def test_what_lats_from_a_final_threshold_refuses(build, error, text):
+    refused(build, text, error)
+
+
+def test_lats_from_a_final_threshold_refuses_a_learning_rate_of_zero():
+    zero = torch.optim.lr_scheduler.LambdaLR(torch.optim.SGD([torch.zeros(1)], lr=0.1), lambda step: 0.0)
+    refused(lambda: sp.LATS.from_final(1.0, zero, 5), "needs learning rates that sum to more than 0. Got 0.0 over 5")
+
+
+def test_parameters_that_the_optimizer_does_not_hold():
+    model = network()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), optimizer, threshold=sp.Constant(0.1))
+    before = model[0].weight.clone()
+    refused(build, "The optimizer does not hold '2.weight'. Build it from the parameters that are to be pruned")
+    assert torch.equal(model[0].weight, before)  # a refused pruner leaves no trace
+    assert not optimizer._optimizer_step_pre_hooks
+    many = {f"w{i}": nn.Parameter(torch.ones(2, 2)) for i in range(7)}
+    refused(lambda: sp.Pruner(many, optimizer, threshold=sp.Constant(0.1)), "'w4' and 2 more.")
+
+
+def test_one_parameter_under_two_names():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    twice = {"a": model[0].weight, "b": model[0].weight}
+    text = "'a' and 'b' are one parameter, which cannot be pruned twice. Drop one."
+    refused(lambda: sp.Pruner(twice, optimizer, threshold=sp.Constant(0.1)), text)
+
+
+def test_one_parameter_under_two_pruners_until_the_first_is_detached():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    first = sp.Pruner({"0.weight": model[0].weight}, optimizer, threshold=sp.Constant(0.1))
+    build = partial(sp.Pruner, sp.select(model), optimizer, threshold=sp.Constant(0.1))
+    refused(build, "'0.weight' is pruned already. Call `detach()` on its pruner first, or leave it out.")
+    other = torch.optim.Adam(model.parameters())
+    refused(lambda: sp.Pruner(sp.select(model), other, threshold=sp.Constant(0.1)), "'0.weight' is pruned already.")
+    first.detach()
+    assert build().step == 0
+
+
+def test_an_optimizer_keeps_its_pruner_and_both_go_together():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.1))  # nobody holds it but the hooks
+    gc.collect()
+    fresh = torch.optim.SGD(model.parameters(), lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), fresh, threshold=sp.Constant(0.1))
+    refused(build, "is pruned already")
+    del optimizer
+    gc.collect()
+    assert build().step == 0
+
+
+@pytest.mark.parametrize("argument", ["include", "exclude"])
+def test_a_pattern_that_matches_nothing(argument):
+    text = f"`select({argument}=...)` pattern '2.wieght' matches no trainable parameter. Candidates: 2.weight"
+    refused(lambda: sp.select(network(), **{argument: ["2.wieght"]}), text)
+    text = f"`select({argument}=...)` must be a list of patterns. Got the string '2.*': write `{argument}=['2.*']`."
+    refused(lambda: sp.select(network(), **{argument: "2.*"}), text, TypeError)
+
+
+def test_a_selection_of_nothing():
+    text = "`select` found nothing to prune: no parameter with two dimensions or more is left. Candidates: "
+    refused(lambda: sp.select(nn.LayerNorm(4)), text + "weight, bias.")
+    refused(lambda: sp.select(network(), exclude=["*"]), text + "0.weight, 0.bias, 2.weight, 2.bias.")
+    refused(lambda: sp.select(nn.Sequential(*(nn.LayerNorm(2) for _ in range(9)))), "6 more.")
+
+
+@pytest.mark.parametrize("make", [lambda params: sp.STR(params, init=-2.0), lambda params: sp.GPO(params, init=-2.0)])
+def test_a_trained_threshold_that_the_optimizer_does_not_hold(make):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    params = sp.select(model)
+    threshold = make(params)
+    build = partial(sp.Pruner, params, optimizer, threshold=threshold)
+    line = "optimizer.add_param_group({'params': threshold.parameters()})"
+    refused(build, f"does not hold the parameters of `{type(threshold).__name__}`")
+    refused(build, f"Write `{line}` before making an lr scheduler")
+    exec(line)
+    assert build().step == 0  # the line that the error prints is the line that helps
+
+
+def test_a_threshold_built_for_other_parameters():
+    model = network()
+    params = sp.select(model)
+    threshold = sp.STR({"0.weight": params["0.weight"]}, init=-2.0)
+    optimizer = torch.optim.SGD([*model.parameters(), *threshold.parameters()], lr=0.1)
+    text = "`STR` was built for other parameters than `Pruner` is given. Pass the same mapping to both."
+    refused(lambda: sp.Pruner(params, optimizer, threshold=threshold), text)
+    refused(lambda: sp.STR({}, init=0.0), "`STR(params=...)` must hold at least one parameter.")
+    text = "`STR(transform=...)` must be one of ['sigmoid', 'exp']. Got 'tanh'."
+    refused(lambda: sp.STR(params, init=0.0, transform="tanh"), text)
+
+
+def pruner(**arguments):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    defaults = {"params": sp.select(model), "optimizer": optimizer, "threshold": sp.Constant(0.1)}
+    return sp.Pruner(**{**defaults, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"params": [torch.ones(2, 2)]}, TypeError, "must be a mapping {name: Parameter}. Got list: write `softprune"),
+        ({"params": network()}, TypeError, "Got Sequential: write `softprune.select(model)`."),
+        ({"params": {}}, ValueError, "`Pruner(params=...)` is empty. Write `softprune.select(model)`."),
+        ({"params": {"a": 1.0}}, TypeError, "Cannot prune 'a': it is not a floating-point parameter."),
+        ({"params": {"a": torch.ones(2, dtype=torch.int8)}}, TypeError, "Cannot prune 'a'"),
+        (
+            {"optimizer": network()},
+            TypeError,
+            "`Pruner(optimizer=...)` must be a torch.optim.Optimizer. Got Sequential",
+        ),
+        ({"threshold": 0.5}, TypeError, "must be a schedule or a threshold. Got 0.5: write `softprune.Constant(0.5)`."),
+        ({"threshold": None}, TypeError, "`Pruner(threshold=...)` must be a schedule or a threshold. Got None."),
+        ({"threshold": sp.SLATS}, TypeError, "`Pruner(threshold=...)` must be a schedule or a threshold. Got <class"),
+        ({"prox": sp.SoftThreshold}, TypeError, "must be a prox, such as `softprune.SoftThreshold()`. Got <class"),
+        ({"prox": None}, TypeError, "must be a prox, such as `softprune.SoftThreshold()`. Got None."),
+        (
+            {"gradient": "identity"},
+            TypeError,
+            "must be `softprune.identity` or `softprune.subgradient`. Got 'identity'.",
+        ),
+    ],
+)
+def test_arguments_of_the_wrong_kind(arguments, error, text):
+    refused(lambda: pruner(**arguments), text, error)
+
+
+def test_gpo_brings_its_own_prox():
+    model = network()
+    params = sp.select(model)
+    threshold = sp.GPO(params, init=-2.0)
+    optimizer = torch.optim.SGD([*model.parameters(), *threshold.parameters()], lr=0.1)
+    text = "Cannot use GPO with Blend(). This is because GPO blends the soft threshold with the identity. Leave `prox`"
+    refused(lambda: sp.Pruner(params, optimizer, threshold=threshold, prox=sp.Blend()), text, TypeError)
+
+
+def test_the_state_of_another_model():
+    run, smaller = Run.of("sgd"), nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 2)).double()
+    optimizer = torch.optim.SGD(smaller.parameters(), lr=0.1)
+    other = sp.Pruner(sp.select(smaller), optimizer, threshold=sp.Constant(0.1))
+    text = "'2.weight' has the shape (2, 7), and the state holds (3, 7). It is the state of another model."
+    refused(lambda: optimizer.load_state_dict(run.optimizer.state_dict()), text)
+    refused(lambda: other.load_state_dict(run.pruner.state_dict()), text)
+    loss_of(run.model, 0).backward()
+    run.optimizer.step()
+
+
+def test_summarize_takes_a_pruner_or_a_model():
+    refused(lambda: sp.summarize([1]), "`summarize` takes a Pruner or a model. Got list.", TypeError)

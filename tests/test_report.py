@@ -1,0 +1,212 @@
+"""A report counts what it says it counts."""
+
+import copy
+import json
+
+import pytest
+import torch
+from oracles import STEPS, Run, network
+from torch import nn
+
+import softprune as sp
+
+
+def by_hand() -> tuple[nn.Sequential, torch.optim.SGD, sp.Pruner]:
+    """θ = (3, 2, 1, 0.5) and (0.5, 0.25), under d = 0, 1, 2, ... and a step of 1."""
+    model = nn.Sequential(nn.Linear(4, 1, bias=False), nn.LayerNorm(1), nn.Linear(1, 2)).double()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[3.0, 2.0, 1.0, 0.5]]))
+        model[2].weight.copy_(torch.tensor([[0.5], [0.25]]))
+    optimizer = torch.optim.SGD(model.named_parameters(), lr=1.0)
+    return model, optimizer, sp.Pruner(sp.select(model), optimizer, threshold=sp.Linear(10.0, 10))
+
+
+def push(model: nn.Sequential, optimizer: torch.optim.SGD, gradient: list[float]) -> None:
+    model[0].weight.grad = torch.tensor([gradient]).double()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_counts_by_hand():
+    model, optimizer, pruner = by_hand()
+    first = sp.summarize(pruner)
+    assert (first.zeros, first.parameters, first.left, first.returned, first.zeroed) == (0, 6, None, None, ())
+
+    push(model, optimizer, [0, 0, 0, 0])  # d = 1: 2, 1, 0, 0 and 0, 0 are left
+    second = sp.summarize(pruner)
+    assert [layer.zeros for layer in second.layers] == [2, 2]
+    assert [layer.sparsity for layer in second.layers] == [0.5, 1.0]
+    assert [layer.threshold for layer in second.layers] == [1.0, 1.0]
+    assert (second.left, second.returned) == (4, 0)
+    assert (second.zeros, second.sparsity) == (4, pytest.approx(4 / 6))
+    assert second.zeroed == ("2.weight",)
+    assert (second.step, second.penalty) == (1, 1.0)
+    assert pruner.sparsity() == second.sparsity
+
+    push(model, optimizer, [2, 0, -3, 0])  # d = 2, θ = 1, 2, 4, 0.5: two leave, one comes back
+    third = sp.summarize(pruner)
+    assert (third.layers[0].left, third.layers[0].returned) == (2, 1)
+    assert (third.left, third.returned, third.zeros) == (2, 1, 5)
+
+    push(model, optimizer, [-9, -9, -9, 0])  # d rises to 3 and sparsity falls
+    fourth = sp.summarize(pruner)
+    assert (fourth.left, fourth.returned) == (0, 2)
+    assert fourth.sparsity < third.sparsity
+    assert sp.summarize(pruner).left == 0  # nothing moved since
+
+
+def test_everything_is_accounted_for():
+    model, _, pruner = by_hand()
+    report = sp.summarize(pruner)
+    assert report.not_pruned == {"1.weight": 1, "1.bias": 1, "2.bias": 2}
+    assert report.parameters + sum(report.not_pruned.values()) == sum(p.numel() for p in model.parameters())
+    model = network()  # of an optimizer that knows no names
+    optimizer = torch.optim.SGD([{"params": model[0].parameters()}, {"params": model[2].parameters()}], lr=0.1)
+    report = sp.summarize(sp.Pruner({"0.weight": model[0].weight}, optimizer, threshold=sp.Constant(0.1)))
+    assert report.not_pruned == {"group 0 parameter 1": 7, "group 1 parameter 0": 21, "group 1 parameter 1": 3}
+
+
+def test_a_model_alone():
+    model = network()
+    with torch.no_grad():
+        model[0].weight[:3] = 0
+    report = sp.summarize(model)
+    assert [(layer.name, layer.zeros, layer.parameters) for layer in report.layers] == [
+        ("0.weight", 18, 42),
+        ("2.weight", 0, 21),
+    ]
+    assert report.not_pruned == {"0.bias": 7, "2.bias": 3}
+    assert (report.step, report.penalty, report.left, report.layers[0].threshold) == (None,) * 4
+    assert sp.summarize(torch.compile(model)) == report
+
+
+def test_the_report_outlives_the_pruner():
+    run = Run.of("momentum")
+    run.train()
+    before = sp.summarize(run.pruner)
+    run.pruner.detach()
+    after = sp.summarize(run.pruner)
+    assert (after.zeros, after.step, after.left, after.returned) == (before.zeros, STEPS, 0, 0)
+    assert sp.summarize(run.model).zeros == before.zeros
+
+
+@pytest.mark.parametrize("method", ["str", "gpo"])
+def test_trained_thresholds_are_told_layer_by_layer(method):
+    run = Run.of("momentum", method)
+    run.train()
+    report = sp.summarize(run.pruner)
+    assert {layer.name: layer.threshold for layer in report.layers} == run.pruner.threshold
+    assert len(set(run.pruner.threshold.values())) == 2
+    assert report.penalty is None
+    assert "threshold" in str(report)
+    assert sum(report.not_pruned.values()) == 10  # the biases, not s
+
+
+def test_gpo_is_counted_by_the_weights_that_it_leaves():
+    """Its w is k·θ below d: small and nowhere zero. What detaching leaves is exactly sparse."""
+    run = Run.of("momentum", "gpo")
+    run.train()
+    assert not any((p == 0).any() for p in run.pruner.params.values())
+    counted = sp.summarize(run.pruner).zeros
+    assert counted == round(run.pruner.sparsity() * 63) > 0
+    run.pruner.detach()
+    assert sum(int((p == 0).sum()) for p in run.pruner.params.values()) == counted
+    assert sp.summarize(run.pruner).zeros == counted
+
+
+def test_for_machines():
+    model, optimizer, pruner = by_hand()
+    sp.summarize(pruner)
+    push(model, optimizer, [0, 0, 0, 0])
+    report = json.loads(json.dumps(sp.summarize(pruner).to_dict()))
+    assert report["layers"][0] == {
+        "name": "0.weight",
+        "shape": [1, 4],
+        "parameters": 4,
+        "zeros": 2,
+        "sparsity": 0.5,
+        "threshold": 1.0,
+        "left": 2,
+        "returned": 0,
+    }
+    del report["layers"]
+    assert report == {
+        "step": 1,
+        "penalty": 1.0,
+        "sparsity": pytest.approx(2 / 3),
+        "parameters": 6,
+        "zeros": 4,
+        "left": 4,
+        "returned": 0,
+        "zeroed": ["2.weight"],
+        "not_pruned": {"1.weight": 1, "1.bias": 1, "2.bias": 2},
+    }
+
+
+def test_for_readers():
+    model, optimizer, pruner = by_hand()
+    sp.summarize(pruner)
+    push(model, optimizer, [0, 0, 0, 0])
+    report = sp.summarize(pruner)
+    assert (
+        str(report)
+        == """\
+layer     shape  parameters  zeros  sparsity  threshold  left  came back
+------------------------------------------------------------------------
+0.weight  1×4             4      2    50.00%          1     2          0
+2.weight  2×1             2      2   100.00%          1     2          0
+------------------------------------------------------------------------
+total                     6      4    66.67%                4          0
+66.67% of 6 pruned parameters are zero; 4 parameters in 3 tensors are not pruned (40.00% of all 10).
+Nothing is left of 1 layers: 2.weight.
+After 1 steps; the last step implied an L1 penalty of 1."""
+    )
+
+
+def test_for_documents():
+    report = sp.summarize(network()).to_markdown()
+    head, rule, *rows = report.split("\n\n")[0].splitlines()
+    assert head == "| layer | shape | parameters | zeros | sparsity |"
+    assert rule == "| --- | --- | ---: | ---: | ---: |"
+    assert rows[0] == "| 0.weight | 7×6 | 42 | 0 | 0.00% |"
+    assert rows[-1] == "| total |  | 63 | 0 | 0.00% |"
+    assert report.split("\n\n")[1].startswith("- 0.00% of 63 pruned parameters are zero; 10 parameters in 2 tensors")
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 1000])
+def test_leaving_and_coming_back_is_counted_at_every_size(size):
+    """What is remembered is one bit for each weight: no size may lose some."""
+    model = nn.Linear(size, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.0))
+    was = torch.rand(size) < 0.5
+    now = torch.rand(size) < 0.5
+    for mask in (was, now):
+        with torch.no_grad():
+            model.weight.copy_(mask.float())
+        report = sp.summarize(pruner)
+    assert (report.left, report.returned) == (int((was & ~now).sum()), int((now & ~was).sum()))
+
+
+def test_reports_of_two_pruners_do_not_mix():
+    run = Run.of("momentum")
+    run.train(range(4))
+    sp.summarize(run.pruner)
+    run.scheduler = None
+    twin = copy.deepcopy(run)
+    assert sp.summarize(twin.pruner).left is None
+    assert sp.summarize(run.pruner).left == 0
+
+
+def test_bf16_weights_are_counted():
+    run = Run.of("momentum", dtype=torch.bfloat16)
+    run.train()
+    assert sp.summarize(run.pruner).zeros == sum(int((p == 0).sum()) for p in run.pruner.params.values()) > 0
+
+
+def test_a_pruner_prints_its_factors():
+    run = Run.of("sgd")
+    assert repr(run.pruner) == (
+        "Pruner(2 parameters, threshold=SLATS(final=0.2, steps=8, start=0, lr=None), prox=SoftThreshold(), "
+        "gradient=identity, step=0)"
+    )
