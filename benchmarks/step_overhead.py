@@ -10,8 +10,9 @@ Four ways to train the same network with the same optimizer:
     str            STR through the optimizer's hooks: subgradient and trainable thresholds
     parametrize    S-LATS through torch.nn.utils.parametrize, as users write it today
 
-The variants take turns, a few steps each, for many rounds; a ratio is the median over rounds of the
-variant's time over the dense time of the same round, so slow drifts of the machine cancel.
+The first three share one model, compiled once: a pruner comes and goes, and the model does not notice. The
+variants take turns, a few steps each, for many rounds; a ratio is the median over rounds of the variant's time
+over the dense time of the same round, so slow drifts of the machine cancel.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ import softprune as sp
 from softprune.models import resnet18, resnet50
 
 STEPS = 10_000
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+VARIANTS = ("dense", "softprune", "str", "parametrize")
 
 
 class SoftThresholdParametrization(nn.Module):
@@ -47,96 +51,93 @@ class SoftThresholdParametrization(nn.Module):
         return theta + (w - theta).detach()
 
 
-def make_model(device: str) -> nn.Module:
-    return (resnet50() if device == "cuda" else resnet18()).to(device, memory_format=torch.channels_last)
+class Bench:
+    """One network on one batch."""
 
-
-def make_step(variant: str, model: nn.Module, compiled: bool, batch: Tensor, labels: Tensor) -> Callable[[], None]:
-    params = sp.select(model)
-    threshold = sp.STR(params, init=-5.0) if variant == "str" else sp.SLATS(final=0.5, steps=STEPS)
-    groups = [{"params": list(model.parameters())}]
-    if variant == "str":
-        groups.append({"params": list(threshold.parameters())})
-    after: Callable[[], None] = lambda: None  # noqa: E731
-    if variant == "parametrize":
-        maps = []
-        for module in list(model.modules()):
+    def __init__(self, batch_size: int, compiled: bool, parametrized: bool = False) -> None:
+        size = 224 if CUDA else 64
+        self.images = torch.randn(batch_size, 3, size, size, device=DEVICE).to(memory_format=torch.channels_last)
+        self.labels = torch.randint(1000, (batch_size,), device=DEVICE)
+        self.model = (resnet50() if CUDA else resnet18()).to(DEVICE, memory_format=torch.channels_last)
+        self.maps: list[SoftThresholdParametrization] = []
+        for module in list(self.model.modules()) if parametrized else ():
             if isinstance(module, nn.Conv2d | nn.Linear):
-                maps.append(SoftThresholdParametrization().to(batch.device))
-                parametrize.register_parametrization(module, "weight", maps[-1])
-        groups = [{"params": list(model.parameters())}]
+                self.maps.append(SoftThresholdParametrization().to(DEVICE))
+                parametrize.register_parametrization(module, "weight", self.maps[-1])
+        self.forward = torch.compile(self.model) if compiled else self.model
+
+    def turn(self, variant: str, steps: int) -> tuple[float, int]:
+        """Seconds a step, and the bytes that the variant keeps."""
+        before = torch.cuda.memory_allocated() if CUDA else 0
+        threshold = sp.SLATS(final=0.5, steps=STEPS)
+        groups = [{"params": list(self.model.parameters())}]
+        if variant == "str":
+            threshold = sp.STR(sp.select(self.model), init=-5.0)
+            groups.append({"params": list(threshold.parameters())})
+        optimizer = torch.optim.SGD(groups, lr=0.256, momentum=0.875, weight_decay=3.05e-5)
+        pruner = None
+        if variant in ("softprune", "str"):
+            pruner = sp.Pruner(sp.select(self.model), optimizer, threshold=threshold)
         count = 0
 
-        def after() -> None:
+        def step() -> None:
             nonlocal count
+            with torch.autocast(DEVICE, dtype=torch.bfloat16):
+                loss = nn.functional.cross_entropy(self.forward(self.images), self.labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
             count += 1
-            d = threshold(count)
-            for m in maps:
-                m.d.fill_(d)
+            for m in self.maps:
+                m.d.fill_(threshold(count))
 
-    optimizer = torch.optim.SGD(groups, lr=0.256, momentum=0.875, weight_decay=3.05e-5)
-    if variant in ("softprune", "str"):
-        sp.Pruner(params, optimizer, threshold=threshold)
-    forward = torch.compile(model) if compiled else model
-    device = batch.device.type
-
-    def step() -> None:
-        with torch.autocast(device, dtype=torch.bfloat16):
-            loss = nn.functional.cross_entropy(forward(batch), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        after()
-
-    return step
+        timed(step, 2)
+        kept = (torch.cuda.memory_allocated() if CUDA else 0) - before
+        gc.collect()
+        gc.disable()
+        seconds = timed(step, steps)
+        gc.enable()
+        if pruner is not None:
+            pruner.detach()
+        return seconds, kept
 
 
-def timed(step: Callable[[], None], steps: int, cuda: bool) -> float:
-    """Seconds a step."""
-    if cuda:
+def timed(step: Callable[[], None], steps: int) -> float:
+    if CUDA:
         torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(steps):
         step()
-    if cuda:
+    if CUDA:
         torch.cuda.synchronize()
     return (time.perf_counter() - start) / steps
 
 
-def measure(batch_size: int, compiled: bool, rounds: int, steps: int, cuda: bool) -> list[dict]:
-    device = "cuda" if cuda else "cpu"
-    size = 224 if cuda else 64
-    batch = torch.randn(batch_size, 3, size, size, device=device).to(memory_format=torch.channels_last)
-    labels = torch.randint(1000, (batch_size,), device=device)
-    variants, memory = {}, {}
-    timed(make_step("dense", make_model(device), compiled, batch, labels), 2, cuda)  # work spaces are allocated
-    for variant in ("dense", "softprune", "str", "parametrize"):
-        torch._dynamo.reset()
-        before = torch.cuda.memory_allocated() if cuda else 0
-        model = make_model(device)
-        weights = sum(p.numel() * p.element_size() for p in sp.select(model).values())
-        variants[variant] = make_step(variant, model, compiled, batch, labels)
-        timed(variants[variant], 12 if cuda else 2, cuda)  # warm-up, compilation
-        memory[variant] = (torch.cuda.memory_allocated() if cuda else 0) - before
-    times: dict[str, list[float]] = {variant: [] for variant in variants}
+def measure(batch_size: int, mode: str, rounds: int, steps: int, variants: list[str]) -> list[dict]:
+    compiled = mode == "compiled"
+    plain = Bench(batch_size, compiled)
+    benches = {v: Bench(batch_size, compiled, True) if v == "parametrize" else plain for v in variants}
+    weights = sum(p.numel() * p.element_size() for p in sp.select(plain.model).values())
+    for variant, bench in benches.items():
+        bench.turn(variant, 5 if CUDA else 1)  # warm-up, compilation
+    seconds: dict[str, list[float]] = {variant: [] for variant in variants}
+    kept: dict[str, int] = {}
     for _ in range(rounds):
-        gc.collect()
-        gc.disable()
-        for variant, step in variants.items():
-            times[variant].append(timed(step, steps, cuda))
-        gc.enable()
+        for variant, bench in benches.items():
+            time_, kept[variant] = bench.turn(variant, steps)
+            seconds[variant].append(time_)
     rows = []
-    for variant, seconds in times.items():
-        ratios = sorted(t / dense for t, dense in zip(seconds, times["dense"], strict=True))
+    for variant, values in seconds.items():
+        ratios = sorted(t / dense for t, dense in zip(values, seconds["dense"], strict=True))
         rows.append(
             {
                 "batch": batch_size,
-                "mode": "compiled" if compiled else "eager",
+                "mode": mode,
                 "variant": variant,
-                "ms": 1000 * statistics.median(seconds),
+                "ms": 1000 * statistics.median(values),
                 "ratio": statistics.median(ratios),
                 "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
-                "extra memory / weights": (memory[variant] - memory["dense"]) / weights if cuda else None,
+                "extra memory / weights": (kept[variant] - kept["dense"]) / weights if CUDA else None,
             }
         )
     return rows
@@ -146,18 +147,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="also write the rows to this JSON file")
     parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--batches", type=int, nargs="+", default=None)
-    parser.add_argument("--modes", nargs="+", default=["eager", "compiled"])
+    parser.add_argument("--batches", type=int, nargs="+", default=(256, 64) if CUDA else (16, 4))
+    parser.add_argument("--modes", nargs="+", choices=["eager", "compiled"], default=["eager", "compiled"])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
     options = parser.parse_args()
-    cuda = torch.cuda.is_available()
-    name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
-    print(f"{name}, torch {torch.__version__}, {'ResNet-50, 224 px' if cuda else 'ResNet-18, 64 px'}, bf16 autocast")
+    name = torch.cuda.get_device_name() if CUDA else f"CPU, {torch.get_num_threads()} threads"
+    print(f"{name}, torch {torch.__version__}, {'ResNet-50, 224 px' if CUDA else 'ResNet-18, 64 px'}, bf16 autocast")
     print(f"{'batch':>5}  {'mode':8}  {'variant':12}  {'ms/step':>8}  {'ratio':>7}  {'quartiles':>15}  {'memory':>6}")
     results = []
-    for mode, batch in product(options.modes, options.batches or ((256, 64) if cuda else (16, 4))):
-        steps = 5 if cuda else 2
-        rounds = options.rounds or (12800 // batch if cuda else 5)
-        for row in measure(batch, mode == "compiled", rounds, steps, cuda):
+    for mode, batch in product(options.modes, options.batches):
+        rounds = options.rounds or (7680 // batch if CUDA else 5)
+        for row in measure(batch, mode, rounds, 5 if CUDA else 2, options.variants):
             extra = row["extra memory / weights"]
             print(
                 f"{row['batch']:>5}  {row['mode']:8}  {row['variant']:12}  {row['ms']:8.3f}  {row['ratio']:7.4f}  "
