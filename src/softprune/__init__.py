@@ -1,20 +1,40 @@
 """softprune: sparse neural networks by soft thresholding, while they train.
 
-params = sp.select(model)
-pruner = sp.Pruner(params, optimizer, threshold=sp.SLATS(final=0.5, steps=T))
+    params = sp.select(model)
+    pruner = sp.Pruner(params, optimizer, threshold=sp.SLATS(final=0.5, steps=T))
+
+Names are imported when they are first used, so that schedules and the command line do not wait for torch.
 """
 
-from softprune import curves
-from softprune.gradient import identity, subgradient
-from softprune.penalty import implied_penalty, threshold_from_penalty
-from softprune.prox import Blend, Prox, SoftThreshold
-from softprune.pruner import Pruner
-from softprune.report import Report, summarize
-from softprune.schedule import PGH, SLATS, Constant, CosineLATS, Linear, Log2, Schedule, Sine
-from softprune.select import select
-from softprune.threshold import GPO, LATS, STR, Threshold, Trainable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from softprune import curves
+    from softprune.gradient import identity, subgradient
+    from softprune.paper import budgets
+    from softprune.penalty import implied_penalty, threshold_from_penalty
+    from softprune.prox import Blend, Prox, SoftThreshold
+    from softprune.pruner import Pruner
+    from softprune.report import Report, summarize
+    from softprune.schedule import PGH, SLATS, Constant, CosineLATS, Linear, Log2, Schedule, Sine
+    from softprune.selection import select
+    from softprune.threshold import GPO, LATS, STR, Threshold, Trainable
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "gradient": ("identity", "subgradient"),
+    "paper": ("budgets",),
+    "penalty": ("implied_penalty", "threshold_from_penalty"),
+    "prox": ("Blend", "Prox", "SoftThreshold"),
+    "pruner": ("Pruner",),
+    "report": ("Report", "summarize"),
+    "schedule": ("PGH", "SLATS", "Constant", "CosineLATS", "Linear", "Log2", "Schedule", "Sine"),
+    "selection": ("select",),
+    "threshold": ("GPO", "LATS", "STR", "Threshold", "Trainable"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "GPO",
@@ -35,6 +55,7 @@ __all__ = [
     "SoftThreshold",
     "Threshold",
     "Trainable",
+    "budgets",
     "curves",
     "identity",
     "implied_penalty",
@@ -43,3 +64,17 @@ __all__ = [
     "summarize",
     "threshold_from_penalty",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "curves":
+        return import_module("softprune.curves")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'softprune' has no attribute {name!r}")
+    value = getattr(import_module(f"softprune.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 for ImageNet, with torchvision's layer names: state dicts are interchangeable."""
+"""ResNets: a stem, stages of residual blocks, an average and a linear layer, with torchvision's layer names."""
 
 from __future__ import annotations
 
@@ -9,22 +9,40 @@ from torch import Tensor, nn
 
 
 class ResNet(nn.Module):
-    """conv1, bn1, layer1 ... layer4, fc. ``block`` is ``BasicBlock`` or ``Bottleneck``."""
+    """conv1, bn1, layer1 ... layerN, fc. ``block`` is ``BasicBlock`` or ``Bottleneck``, ``depths`` how many a stage.
 
-    def __init__(self, block: type[Block], depths: Sequence[int], num_classes: int = 1000) -> None:
+    Stage n has ``width`` · 2ⁿ⁻¹ channels, times the block's expansion, and halves the resolution for n > 1. The
+    stem of ImageNet quarters it before (7 × 7 at stride 2, max-pooling); that of ``small`` is 3 × 3 at stride 1
+    alone, for images of 8 to 64 pixels.
+
+    Initial values are those of torchvision: convolutions normal with variance 2 / fan_out, batch normalisation
+    γ = 1 and β = 0, the last of each block included (``zero_init_residual=False``), the linear layer as torch has it.
+    """
+
+    def __init__(
+        self,
+        block: type[Block],
+        depths: Sequence[int],
+        num_classes: int,
+        in_channels: int = 3,
+        *,
+        width: int = 64,
+        small: bool = False,
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        kernel, stride = (3, 1) if small else (7, 2)
+        self.conv1 = nn.Conv2d(in_channels, width, kernel, stride=stride, padding=kernel // 2, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        inputs = 64
+        self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
+        self.stages = [f"layer{number}" for number in range(1, len(depths) + 1)]
+        inputs = width
         for number, depth in enumerate(depths):
-            width = 64 << number
             blocks: list[nn.Module] = []
             for index in range(depth):
-                blocks.append(block(inputs, width, stride=2 if number > 0 and index == 0 else 1))
-                inputs = width * block.expansion
-            self.add_module(f"layer{number + 1}", nn.Sequential(*blocks))
+                blocks.append(block(inputs, width << number, stride=2 if number > 0 and index == 0 else 1))
+                inputs = (width << number) * block.expansion
+            self.add_module(self.stages[number], nn.Sequential(*blocks))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(inputs, num_classes)
         for m in self.modules():
@@ -33,50 +51,58 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for number in (1, 2, 3, 4):
-            x = self.get_submodule(f"layer{number}")(x)
+        for stage in self.stages:
+            x = self.get_submodule(stage)(x)
         return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
-    """Convolutions beside a shortcut, which is a convolution where the shape changes."""
+    """Convolutions beside a shortcut. It is the identity, except where the shape changes: there, ``project``."""
 
-    expansion: ClassVar[int]
+    expansion: ClassVar[int] = 1
+    downsample: nn.Module | None
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         self.relu = nn.ReLU(inplace=True)
-        self.downsample: nn.Module | None = None
-        if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+        self.convolutions(inputs, width, stride)
+        outputs = width * self.expansion
+        self.downsample = None if stride == 1 and inputs == outputs else self.project(inputs, outputs, stride)
 
-    def shortcut(self, x: Tensor) -> Tensor:
-        return x if self.downsample is None else self.downsample(x)
+    def convolutions(self, inputs: int, width: int, stride: int) -> None:
+        raise NotImplementedError
+
+    def residual(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def project(self, inputs: int, outputs: int, stride: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return self.relu(self.residual(x) + shortcut)  # type: ignore[no-any-return]
 
 
 class BasicBlock(Block):
-    expansion = 1
+    """3 × 3, 3 × 3."""
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__(inputs, width, stride)
+    def convolutions(self, inputs: int, width: int, stride: int) -> None:
         self.conv1 = nn.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        return self.relu(out + self.shortcut(x))  # type: ignore[no-any-return]
+    def residual(self, x: Tensor) -> Tensor:
+        x = self.relu(self.bn1(self.conv1(x)))
+        return self.bn2(self.conv2(x))  # type: ignore[no-any-return]
 
 
 class Bottleneck(Block):
+    """1 × 1, 3 × 3, which has the stride, 1 × 1 with four times the channels."""
+
     expansion = 4
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__(inputs, width * self.expansion, stride)
+    def convolutions(self, inputs: int, width: int, stride: int) -> None:
         self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
@@ -84,16 +110,20 @@ class Bottleneck(Block):
         self.conv3 = nn.Conv2d(width, width * self.expansion, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(width * self.expansion)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.relu(self.bn2(self.conv2(out)))
-        out = self.bn3(self.conv3(out))
-        return self.relu(out + self.shortcut(x))  # type: ignore[no-any-return]
+    def residual(self, x: Tensor) -> Tensor:
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        return self.bn3(self.conv3(x))  # type: ignore[no-any-return]
 
 
-def resnet18(num_classes: int = 1000) -> ResNet:
-    return ResNet(BasicBlock, (2, 2, 2, 2), num_classes)
+def resnet18(num_classes: int = 1000, in_channels: int = 3) -> ResNet:
+    """ResNet-18 for ImageNet: 11,689,512 parameters, state dicts interchangeable with torchvision's."""
+    return ResNet(BasicBlock, (2, 2, 2, 2), num_classes, in_channels)
 
 
-def resnet50(num_classes: int = 1000) -> ResNet:
-    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes)
+def resnet50(num_classes: int = 1000, in_channels: int = 3) -> ResNet:
+    """ResNet-50 for ImageNet: 25,557,032 parameters, state dicts interchangeable with torchvision's.
+
+    The stride is at the 3 × 3 convolution (version 1.5). ``sp.budgets("resnet50", ...)`` has its layer names.
+    """
+    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, in_channels)
