@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from torch import nn
 
+from softprune.errors import ConfigError
 from softprune.models.mobilenet import MobileNetV1, mobilenet_v1, mobilenet_v1_cifar
 from softprune.models.resnet import ResNet, resnet18, resnet50
 from softprune.models.small import digits_resnet, mlp, resnet18_cifar, resnet20
@@ -49,12 +50,12 @@ def build(name: str, num_classes: int, in_channels: int = 3) -> nn.Module:
     """
     if name not in NETWORKS:
         near = difflib.get_close_matches(name, NETWORKS, n=1)
-        raise ValueError(
+        raise ConfigError(
             f"`build(name=...)` must be one of {', '.join(sorted(NETWORKS))}. Got {name!r}."
             + (f" Did you mean {near[0]!r}?" if near else "")
             + " To add your own: `softprune.models.NETWORKS[name] = function`."
         )
     for argument, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         if value < 1:
-            raise ValueError(f"`build({argument}=...)` must be >= 1. Got {value}.")
+            raise ConfigError(f"`build({argument}=...)` must be >= 1. Got {value}.")
     return NETWORKS[name](num_classes, in_channels)

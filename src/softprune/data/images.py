@@ -1,0 +1,95 @@
+"""A file to pixels, by Pillow. One call crops and resizes: what is thrown away is not computed."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from softprune.data.augment import Box, centre_box, random_box
+from softprune.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+GAP = 2.0
+"""Very large images are first shrunk by averaging, if possible while decoding, to this multiple of the size."""
+
+
+def whole(path: str) -> Tensor:
+    """All pixels, H × W × 3."""
+    return _decode(path, _rgb)
+
+
+def crop(path: str, size: int, draw: random.Random | None) -> Tensor:
+    """A random resized crop, perhaps mirrored, if there are random numbers; the centre if there are none."""
+
+    def work(image: Image.Image) -> Image.Image:
+        from PIL.Image import Resampling, Transpose
+
+        width, height = image.size
+        box = centre_box(width, height, size) if draw is None else random_box(width, height, draw)
+        box = _draft(image, box, size)
+        image = _rgb(image).resize((size, size), Resampling.BILINEAR, box=box, reducing_gap=GAP)
+        if draw is not None and draw.random() < 0.5:
+            return image.transpose(Transpose.FLIP_LEFT_RIGHT)
+        return image
+
+    return _decode(path, work)
+
+
+def measure(path: str) -> tuple[int, int]:
+    """Width and height, from the file's header."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _decode(path: str, work: Callable[[Image.Image], Image.Image]) -> Tensor:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            done = work(image)
+            pixels = torch.frombuffer(bytearray(done.tobytes()), dtype=torch.uint8)
+            return pixels.view(done.height, done.width, 3)
+    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and more
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: Exception) -> DataError:
+    reason = str(error).rstrip(".")
+    if "cannot identify" in reason:
+        reason = "it is not an image, or it is damaged"
+    return DataError(f"Cannot read the image {path}: {reason}.")
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """In colour, whatever it was. Orientation tags are ignored, as the usual ImageNet code does."""
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"its pixels have more than 8 bits (mode {image.mode}); convert it to 8 bits")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _draft(image: Image.Image, box: Box, size: int) -> Box:
+    """Let a JPEG be decoded at a half, a quarter or an eighth of its size, if its box stays large enough."""
+    left, top, right, bottom = box
+    factor = min(right - left, bottom - top) / (GAP * size)
+    if factor < 2:
+        return box
+    width, height = image.size
+    drafted = image.draft("RGB", (math.ceil(width / factor), math.ceil(height / factor)))
+    if drafted is None:
+        return box
+    scale = drafted[1][2] / width
+    return left * scale, top * scale, right * scale, bottom * scale

@@ -1,0 +1,115 @@
+"""What a dataset is: a training and a validation split, each with loaders that resume."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softprune.data.order import Key, Order
+from softprune.errors import ConfigError
+
+Batch = tuple[Tensor, Tensor]
+"""Images (normalised floats, N × C × H × W) and labels (int64), both on the loader's device."""
+
+Read = Callable[[Iterator[Key]], Iterator[Batch]]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """``shape`` is C, H, W as the network sees it; label i is ``classes[i]``."""
+
+    train: Split
+    val: Split
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+
+
+class Split(ABC):
+    """Images with labels. ``train=True`` shuffles and augments, whichever split it is."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Images."""
+
+    @abstractmethod
+    def reader(self, order: Order, device: torch.device, workers: int) -> Read:
+        """What turns (epoch, indices) into batches."""
+
+    def loader(
+        self,
+        *,
+        batch: int,
+        train: bool,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        device: torch.device | str = "cpu",
+        workers: int = 0,
+    ) -> Loader:
+        """The part of process ``rank`` of ``world``; ``batch`` counts the images of all processes together."""
+        if workers < 0:
+            raise ConfigError(f"`loader(workers=...)` must be >= 0. Got {workers}.")
+        order = Order(images=len(self), batch=batch, train=train, seed=seed, rank=rank, world=world)
+        return Loader(order, self.reader(order, torch.device(device), workers))
+
+
+class Loader:
+    """Iterating gives the rest of the current epoch; then the epoch advances.
+
+    Evaluation starts over each time: a pass that was broken off does not shorten the next one. The state counts
+    what the caller was given, not what workers have prefetched. Workers go on across the end of an epoch, so that
+    nothing waits there; they end with the loader.
+    """
+
+    def __init__(self, order: Order, read: Read) -> None:
+        self.order = order
+        self._read = read
+        self._stream: Iterator[Batch] | None = None
+        self._epoch = 0
+        self._batch = 0
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if not self.order.train:
+            self._batch, self._stream = 0, None
+        epoch = self._epoch
+        while self._epoch == epoch:
+            yield self._next()
+
+    def state_dict(self) -> dict[str, int]:
+        """The next batch is batch ``batch`` of epoch ``epoch``: that is all there is to resume."""
+        return {"epoch": self._epoch, "batch": self._batch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        epoch, batch = state.get("epoch"), state.get("batch")
+        if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch <= len(self)):
+            raise ConfigError(
+                f"The state of a loader with {len(self)} batches an epoch must be "
+                f"{{'epoch': 0 or more, 'batch': 0 ... {len(self)}}}. Got {dict(state)}. "
+                "Resume with the data and the batch size that the run started with."
+            )
+        self._epoch, self._batch = (epoch, batch) if batch < len(self) else (epoch + 1, 0)
+        self._stream = None
+
+    def _next(self) -> Batch:
+        if self._stream is None:
+            self._stream = self._read(self.order.batches(self._epoch, self._batch))
+        try:
+            images, labels = next(self._stream)
+        except BaseException:  # an unreadable file, Ctrl-C: a generator that raised is over
+            self._stream = None
+            raise
+        self._batch += 1
+        if self._batch == len(self):
+            self._epoch, self._batch = self._epoch + 1, 0
+            if not self.order.train:
+                self._stream = None
+        return images, labels
