@@ -1,0 +1,134 @@
+"""Pruning for people with a LightningModule of their own: one callback.
+
+    trainer = Trainer(callbacks=[PruningCallback(build=lambda params, steps: sp.SLATS(0.5, steps))])
+
+The pruner sits on the module's optimizer, so Lightning's checkpoints carry its state and resume it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
+from torch import nn
+
+import softprune as sp
+
+Threshold = sp.Threshold | Callable[[int], float]
+
+_built: WeakKeyDictionary[LightningModule, list[sp.Pruner]] = WeakKeyDictionary()  # by callbacks, in the last fit
+
+
+class PruningCallback(Callback):
+    """Builds a pruner when training starts, logs what it does, prints a report at the end.
+
+    Give a ``threshold``, or ``build(params, steps) -> threshold`` where it depends on the number of optimizer steps,
+    which Lightning counts. With neither, the module's own ``pl_module.pruner`` is logged. A trainable threshold needs
+    the module's help: its parameters belong into ``configure_optimizers``, so build threshold and pruner there.
+
+    Sparsity, threshold and penalty are logged every ``Trainer(log_every_n_steps=...)`` steps and shown in the progress
+    bar. After training, ``report`` holds the report and the module exactly sparse weights. ``pruner`` stays attached,
+    so that a checkpoint saved after ``fit`` resumes too, until the module is fitted again or ``pruner.detach()``.
+    """
+
+    def __init__(
+        self,
+        threshold: Threshold | None = None,
+        *,
+        build: Callable[[Mapping[str, nn.Parameter], int], Threshold] | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        verbose: bool = True,
+    ) -> None:
+        if threshold is not None and build is not None:
+            raise ValueError("`PruningCallback` takes `threshold` or `build`, not both.")
+        self.threshold = threshold
+        self.build = build
+        self.include = include
+        self.exclude = exclude
+        self.verbose = verbose
+        self.pruner: sp.Pruner | None = None
+        self.report: sp.Report | None = None
+        self._logged: int | None = None  # the step
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Every fit begins anew, also after one that failed, and before Lightning loads a checkpoint's weights."""
+        if stage == "fit":
+            for pruner in _built.pop(pl_module, []):
+                pruner.detach()
+            self.pruner = self.report = self._logged = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The optimizer exists, and its state is not restored yet."""
+        if self.threshold is None and self.build is None:
+            return
+        if len(trainer.optimizers) != 1:
+            raise ValueError(
+                f"`PruningCallback` needs one optimizer. The module configures {len(trainer.optimizers)}: "
+                "build a `softprune.Pruner` in `configure_optimizers` instead."
+            )
+        params = sp.select(pl_module, self.include, self.exclude)
+        threshold = self.build(params, _steps(trainer)) if self.build is not None else self.threshold
+        assert threshold is not None
+        self.pruner = sp.Pruner(params, trainer.optimizers[0], threshold=threshold)
+        _built.setdefault(pl_module, []).append(self.pruner)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A module may build its own pruner as late as in its ``on_fit_start``."""
+        if self.pruner is None:
+            self.pruner = getattr(pl_module, "pruner", None)
+        if not isinstance(self.pruner, sp.Pruner):
+            raise ValueError(
+                "`PruningCallback()` needs a `threshold`, a `build`, or a module with a pruner. "
+                f"`{type(pl_module).__name__}.pruner` is {self.pruner!r}."
+            )
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Log when Lightning's loggers listen, and once at the beginning for the progress bar."""
+        assert self.pruner is not None
+        step, every = self.pruner.step, trainer.log_every_n_steps  # type: ignore[attr-defined]
+        accumulating = step in (0, self._logged)
+        if every and not accumulating and (self._logged is None or step % every == 0):
+            self._logged = step
+            pl_module.log_dict(measurements(self.pruner), prog_bar=True)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert self.pruner is not None
+        self.report = sp.summarize(self.pruner)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The progress bar is closed by now."""
+        if self.report is not None and self.verbose and trainer.is_global_zero:
+            print(self.report)
+
+
+def _steps(trainer: Trainer) -> int:
+    """How many steps the optimizer will make, if Lightning knows."""
+    steps = trainer.estimated_stepping_batches
+    schedulers = [c for c in trainer.callbacks if isinstance(c, GradientAccumulationScheduler)]  # type: ignore[attr-defined]
+    varying = trainer.max_steps == -1 and bool(schedulers)
+    if varying or not 1 <= steps < math.inf:
+        raise ValueError(
+            "`PruningCallback(build=...)` needs the number of training steps, which Lightning does not know here "
+            f"({'gradient accumulation varies' if varying else f'it says {steps}'}). "
+            "Write `Trainer(max_steps=...)`, or pass a `threshold` for as many steps as you mean."
+        )
+    return int(steps)
+
+
+def measurements(pruner: sp.Pruner) -> dict[str, float]:
+    """Sparsity, threshold and implied penalty as plain numbers; means where layers differ."""
+    return {
+        "sparsity": pruner.sparsity(),
+        "threshold": _mean(pruner.threshold),
+        "penalty": _mean(pruner.penalty),
+    }
+
+
+def _mean(value: float | dict[str, float]) -> float:
+    return statistics.fmean(value.values()) if isinstance(value, dict) else value
