@@ -1,0 +1,143 @@
+"""Checkpoints that survive: written atomically, read without executing anything, refused in a sentence.
+
+A checkpoint is made after a training batch, never inside one. Two are kept, so that a damaged one costs the
+work since the one before it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import time
+import zipfile
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import torch
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from softprune.errors import CheckpointError
+
+MARK = "softprune"
+KEEP = 2
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Write to a file beside, flush it to the disk, rename. Read tensors and plain values, nothing else."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with beside.open("wb") as file:
+                torch.save({**checkpoint, MARK: 1}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except (OSError, RuntimeError) as error:  # torch reports a failed write as RuntimeError
+            beside.unlink(missing_ok=True)
+            full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _full(path)
+            reason = "the disk is full" if full else str(error)
+            raise CheckpointError(
+                f"Cannot write the checkpoint {path}: {reason}. The checkpoint before it is untouched; "
+                "`softprune train --resume` goes on from there."
+            ) from error
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        return load(Path(path))
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def _full(path: Path) -> bool:
+    usage = os.statvfs(path.parent)
+    return usage.f_bavail * usage.f_frsize < 2**20
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The checkpoint at ``path``. Nothing in it is executed, whoever wrote it."""
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise CheckpointError(f"There is no checkpoint {path}.") from None
+    except (pickle.UnpicklingError, zipfile.BadZipFile, RuntimeError, EOFError, ValueError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(
+            f"{path} is damaged, or holds more than tensors and plain values, and is not read: {reason}"
+        ) from error
+    if not isinstance(checkpoint, dict) or MARK not in checkpoint:
+        raise CheckpointError(f"{path} is not a checkpoint of softprune.")
+    return checkpoint
+
+
+def find(folder: Path) -> list[Path]:
+    """Checkpoints of a run, newest first."""
+    return sorted(folder.glob("step-*.ckpt"), reverse=True)
+
+
+class Checkpoints(Callback):
+    """Saves every few minutes, at the end, and when a signal asks the run to stop."""
+
+    def __init__(self, folder: Path, minutes: float) -> None:
+        self.folder = folder
+        self.seconds = 60 * minutes
+        self.stopped_by: int | None = None
+        self._saved_at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Remember who handles signals, before Lightning and this callback take turns."""
+        self._handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at = time.monotonic()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped_by is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.stopped_by = number
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        asked = self._agree(trainer, self.stopped_by is not None)
+        due = self._agree(trainer, time.monotonic() - self._saved_at >= self.seconds)
+        if asked or due or trainer.global_step >= trainer.max_steps:
+            self.save(trainer)
+        if asked:
+            trainer.should_stop = True
+
+    def _agree(self, trainer: Trainer, wish: bool) -> bool:
+        """All processes save, or none; they talk about it every 16th step."""
+        if trainer.world_size == 1:
+            return wish
+        if trainer.global_step % 16 and trainer.global_step < trainer.max_steps:
+            return False
+        return bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
+
+    def save(self, trainer: Trainer) -> None:
+        trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}.ckpt")
+        self._saved_at = time.monotonic()
+        if trainer.is_global_zero:
+            for old in find(self.folder)[KEEP:]:
+                old.unlink(missing_ok=True)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["rng"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            checkpoint["cuda_rng"] = torch.cuda.get_rng_state_all()
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        torch.set_rng_state(checkpoint["rng"])
+        if "cuda_rng" in checkpoint and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(checkpoint["cuda_rng"])

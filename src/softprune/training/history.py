@@ -1,0 +1,71 @@
+"""What happened on the way: a line of JSON every few steps, for plots and for whoever resumes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.trainer.states import TrainerFn
+
+import softprune as sp
+from softprune.lightning import measurements
+from softprune.training.task import Task
+
+POINTS = 200  # of a curve, about
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class History(Callback):
+    """Appends to ``history.jsonl``: the training curve, and after each validation accuracy and who left."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_start(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
+        """A resumed run forgets what an interrupted one wrote after its last checkpoint."""
+        if trainer.is_global_zero:
+            kept = [row for row in read(self.path) if row["step"] <= trainer.global_step]
+            self.path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Task, outputs: Any, *_: Any) -> None:  # type: ignore[override]
+        step, every = trainer.global_step, max(1, pl_module.steps // POINTS)
+        if step % every and step != pl_module.steps:
+            return
+        row = {"step": step, "loss": float(outputs["loss"]), "lr": trainer.optimizers[0].param_groups[0]["lr"]}
+        if pl_module.pruner is not None:
+            numbers = measurements(pl_module.pruner)
+            row |= numbers
+            pl_module.log_dict(numbers, prog_bar=True)
+        self._append(trainer, row)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
+        row: dict[str, Any] = {"step": trainer.global_step, "accuracy": float(trainer.callback_metrics["accuracy"])}
+        if pl_module.pruner is not None:
+            report = sp.summarize(pl_module.pruner)
+            row |= {"left": report.left, "returned": report.returned}
+        self._append(trainer, row)
+
+    def _append(self, trainer: Trainer, row: dict[str, Any]) -> None:
+        if trainer.is_global_zero:
+            with self.path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+class Bar(TQDMProgressBar):
+    """Counts the epochs of the run, of which Lightning sees only one."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Task, *args: Any) -> None:  # type: ignore[override]
+        epoch = min(trainer.global_step // pl_module.batches + 1, pl_module.config.epochs)
+        self.train_progress_bar.set_description(f"epoch {epoch}/{pl_module.config.epochs}")
+        super().on_train_batch_end(trainer, pl_module, *args)
+
+    def get_metrics(self, trainer: Trainer, pl_module: Task) -> dict[str, Any]:  # type: ignore[override]
+        return {key: value for key, value in super().get_metrics(trainer, pl_module).items() if key != "v_num"}

@@ -1,0 +1,102 @@
+"""Plots of a run, and of several runs against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import softprune as sp
+from softprune.training import history
+
+
+def draw(folder: Path, report: sp.Report) -> None:
+    """threshold.png, sparsity.png, layers.png, turnover.png in the run's plots/."""
+    rows = history.read(folder / "history.jsonl")
+    (folder / "plots").mkdir(exist_ok=True)
+    curve = [row for row in rows if "threshold" in row]
+    if curve:
+        _save(_threshold(curve), folder / "plots" / "threshold.png")
+        _save(_sparsity(curve, rows), folder / "plots" / "sparsity.png")
+        _save(_layers(report), folder / "plots" / "layers.png")
+    turnover = [row for row in rows if row.get("left") is not None]
+    if turnover:
+        _save(_turnover(turnover), folder / "plots" / "turnover.png")
+
+
+def frontier(points: Sequence[tuple[str, float, float]], path: Path) -> None:
+    """Accuracy against sparsity: (label, sparsity, accuracy) for each run."""
+    figure, axes = _one()
+    ordered = sorted(points, key=lambda point: point[1])
+    axes.plot([100 * s for _, s, _ in ordered], [100 * a for _, _, a in ordered], marker="o")
+    for label, sparsity, accuracy in ordered:
+        axes.annotate(label, (100 * sparsity, 100 * accuracy), xytext=(4, 5), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="sparsity (%)", ylabel="accuracy (%)", title="accuracy against sparsity")
+    _save(figure, path)
+
+
+def _threshold(curve: Sequence[dict[str, Any]]) -> Figure:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    steps = [row["step"] for row in curve]
+    left.plot(steps, [row["threshold"] for row in curve])
+    left.set(title="threshold d", xlabel="step")
+    penalties = [row["penalty"] for row in curve]
+    right.plot(steps, penalties)
+    usual = sorted(penalties)[len(penalties) // 20 : -len(penalties) // 20 or None]  # some schedules end at infinity
+    right.set(title="implied L1 penalty μ", xlabel="step", ylim=(min(0, 1.25 * usual[0]), 1.25 * usual[-1] or 1))
+    for axes in (left, right):
+        _plain(axes)
+    return figure
+
+
+def _sparsity(curve: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> Figure:
+    figure, axes = _one()
+    axes.plot([row["step"] for row in curve], [100 * row["sparsity"] for row in curve], label="sparsity")
+    scored = [row for row in rows if "accuracy" in row]
+    axes.plot([row["step"] for row in scored], [100 * row["accuracy"] for row in scored], label="accuracy")
+    axes.set(title="overall sparsity and accuracy (%)", xlabel="step", ylim=(0, 101))
+    axes.legend(frameon=False)
+    return figure
+
+
+def _layers(report: sp.Report) -> Figure:
+    names = [layer.name.removesuffix(".weight") for layer in report.layers]
+    figure, axes = plt.subplots(figsize=(max(6.0, 0.22 * len(names) + 2), 4), layout="constrained")
+    axes.bar(range(len(names)), [100 * layer.sparsity for layer in report.layers], color="tab:blue")
+    axes.axhline(100 * report.sparsity, color="black", lw=1, ls="--")
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+    axes.set(title=f"sparsity by layer (%); overall, the dashed line, {report.sparsity:.1%}", ylim=(0, 101))
+    _plain(axes)
+    return figure
+
+
+def _turnover(rows: Sequence[dict[str, Any]]) -> Figure:
+    figure, axes = _one()
+    axes.plot([row["step"] for row in rows], [row["left"] for row in rows], label="left")
+    axes.plot([row["step"] for row in rows], [row["returned"] for row in rows], label="came back")
+    axes.set(title="weights that left and came back, between validations", xlabel="step", yscale="symlog")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _one() -> tuple[Figure, Axes]:
+    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    _plain(axes)
+    return figure, axes
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,199 @@
+"""A run and its folder.
+
+config.json          the resolved settings
+checkpoints/         step-000001234.ckpt, the last two
+tensorboard/         logs
+history.jsonl        curves
+model.safetensors    the sparse weights under their ordinary names
+report.md, .json     what came out; they exist when the run is complete
+plots/               threshold and penalty, sparsity, layers, weights leaving and coming back
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.loggers import TensorBoardLogger
+
+import softprune as sp
+from softprune.errors import CheckpointError, ConfigError
+from softprune.training import checkpoint, methods, plots, weights
+from softprune.training.config import Config
+from softprune.training.history import Bar, History
+from softprune.training.images import Images, dataset
+from softprune.training.task import Task
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. ``stopped_by`` is the number of the signal that stopped it early."""
+
+    accuracy: float | None
+    sparsity: float
+    stopped_by: int | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+    config: Config
+
+    @classmethod
+    def create(cls, folder: Path, config: Config) -> Run:
+        """A new run; its first process makes the folder, and refuses one that holds a run already."""
+        if not first_process():
+            return cls(folder, config)
+        if (folder / "history.jsonl").exists():  # training began there
+            raise ConfigError(
+                f"{folder} holds a run already. Go on with `softprune train --resume {folder}`, "
+                "or choose another folder with `--out`."
+            )
+        methods.check(config)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(config.to_json())
+        return cls(folder, config)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        path = folder / "config.json"
+        if not path.exists():
+            raise ConfigError(f"{folder} is not a run: it holds no config.json.")
+        return cls(folder, Config.from_json(path.read_text()))
+
+    @property
+    def outcome(self) -> dict[str, Any] | None:
+        """The contents of report.json, if the run is complete."""
+        path = self.folder / "report.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def train(
+        self, say: Callable[[str], None] = print, progress: bool = True, callbacks: Sequence[Callback] = ()
+    ) -> Outcome:
+        """Train from the newest checkpoint that can be read, or from the beginning."""
+        config = self.config
+        quieten()
+        if self.outcome is not None:
+            say(f"{self.folder} is complete.")
+            return Outcome(self.outcome["accuracy"], self.outcome["sparsity"])
+        began = time.monotonic()
+        images = dataset(config)
+        module = Images(config, images)
+        seed_everything(config.seed, verbose=False)
+        task = Task(config, len(images.classes), images.shape[0], module.batches())
+        if config.compile:
+            task.network.compile()
+        saver = checkpoint.Checkpoints(self.folder / "checkpoints", config.checkpoint_minutes)
+        trainer = self._trainer(config, task, [saver, *callbacks, *([Bar()] if progress else [])])
+        with saver:
+            trainer.fit(task, module, ckpt_path=self._newest(say))
+        if saver.stopped_by is not None:
+            return Outcome(None, task.pruner.sparsity() if task.pruner else 0.0, saver.stopped_by)
+        report = sp.summarize(task.pruner) if task.pruner else sp.summarize(task.network)
+        if task.pruner is not None:
+            task.pruner.detach()
+        accuracy = trainer.validate(task, module, verbose=False)[0]["accuracy"]
+        if trainer.is_global_zero:
+            self._write(config, task, report, accuracy, time.monotonic() - began)
+        return Outcome(accuracy, report.sparsity)
+
+    def newest_weights(self) -> Path:
+        """The model file of a complete run, the newest checkpoint of another."""
+        checkpoints = checkpoint.find(self.folder / "checkpoints")
+        for path in (self.folder / "model.safetensors", *checkpoints):
+            if path.exists():
+                return path
+        raise ConfigError(f"{self.folder} holds neither model.safetensors nor a checkpoint yet.")
+
+    def evaluate(self, settings: Iterable[str]) -> tuple[float, int]:
+        """Accuracy of the model file, and the number of images it was measured on."""
+        quieten()
+        config = self.config.override(settings)
+        images = dataset(config)
+        module = Images(config, images)
+        task = Task(config, len(images.classes), images.shape[0], batches=1)
+        task.network.load_state_dict(weights.read(self.folder / "model.safetensors"))
+        trainer = Trainer(
+            accelerator=config.accelerator,
+            devices=1,
+            precision=config.precision,  # type: ignore[arg-type]
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        return trainer.validate(task, module, verbose=False)[0]["accuracy"], len(images.val)
+
+    def _newest(self, say: Callable[[str], None]) -> Path | None:
+        for path in checkpoint.find(self.folder / "checkpoints"):
+            try:
+                checkpoint.load(path)
+            except CheckpointError as error:
+                say(f"{error} Trying the one before it.")
+            else:
+                say(f"Resuming from {path}.")
+                return path
+        return None
+
+    def _trainer(self, config: Config, task: Task, callbacks: Sequence[Callback]) -> Trainer:
+        return Trainer(
+            accelerator=config.accelerator,
+            devices=config.devices,
+            num_nodes=config.nodes,
+            strategy=config.strategy,
+            precision=config.precision,  # type: ignore[arg-type]
+            max_steps=task.steps,
+            val_check_interval=task.batches,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=any(isinstance(callback, Bar) for callback in callbacks),
+            log_every_n_steps=max(1, task.steps // 200),
+            logger=TensorBoardLogger(self.folder, name="", version="tensorboard"),
+            plugins=[checkpoint.AtomicCheckpointIO()],
+            callbacks=[History(self.folder / "history.jsonl"), *callbacks],
+        )
+
+    def _write(self, config: Config, task: Task, report: sp.Report, accuracy: float, seconds: float) -> None:
+        """Everything a complete run leaves behind; report.json last, since it says that the run is complete."""
+        weights.save(task.network, self.folder / "model.safetensors", {"config": config.to_json()})
+        plots.draw(self.folder, report)
+        lines = [
+            f"# {config.method} · {config.network} · {config.data}",
+            f"Accuracy {accuracy:.2%} at {report.sparsity:.2%} sparsity after {task.steps:,} steps.",
+            report.to_markdown(),
+            *(f"![{path.stem}](plots/{path.name})" for path in sorted((self.folder / "plots").glob("*.png"))),
+            f"```json\n{config.to_json()}\n```",
+        ]
+        (self.folder / "report.md").write_text("\n\n".join(lines) + "\n")
+        values = {
+            "accuracy": accuracy,
+            "sparsity": report.sparsity,
+            "seconds": seconds,
+            "config": json.loads(config.to_json()),
+            "report": report.to_dict(),
+        }
+        beside = self.folder / ".report.json"
+        beside.write_text(json.dumps(values, indent=2))
+        os.replace(beside, self.folder / "report.json")
+
+
+def first_process() -> bool:
+    """Whether this is the first process of a launch, by torchrun or by Lightning."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
+def quieten() -> None:
+    """Keep Lightning's advice out of the progress bar: the choices it advises on are ours, not the user's."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module="lightning")

@@ -1,0 +1,92 @@
+"""The Lightning module: a network, its loss, its optimizer, and the pruner on that optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+import softprune as sp
+from softprune import models
+from softprune.training import methods
+from softprune.training.config import Config
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+
+
+class Task(LightningModule):
+    """Trains ``config.network`` for ``config.epochs`` of ``batches`` steps each."""
+
+    def __init__(self, config: Config, classes: int, channels: int, batches: int) -> None:
+        super().__init__()
+        methods.check(config)
+        self.config = config
+        self.batches = batches
+        self.network = models.build(config.network, classes, channels)
+        self.pruner: sp.Pruner | None = None
+
+    @property
+    def steps(self) -> int:
+        return self.config.epochs * self.batches
+
+    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+        x, y = batch
+        logits = self.network(x)
+        loss = nn.functional.cross_entropy(logits, y, label_smoothing=self.config.label_smoothing)
+        self.log("loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+        x, y = batch
+        if len(y) == 0:  # of several processes, some get nothing of the last batch
+            return
+        logits = self.network(x)
+        options: dict[str, Any] = {"on_epoch": True, "sync_dist": True, "batch_size": len(y)}
+        self.log("val_loss", nn.functional.cross_entropy(logits, y), **options)
+        self.log("accuracy", (logits.argmax(1) == y).float().mean(), prog_bar=True, **options)
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Optimizer, learning-rate schedule and pruner: the two lines are the last two."""
+        config = self.config
+        params = sp.select(self.network, exclude=config.exclude) if config.method != "dense" else {}
+        trained = methods.trained(config, params)
+        groups: list[dict[str, Any]] = [{"params": list(self.network.parameters())}]
+        if trained is not None:
+            decay = _first(config.threshold_decay, config.weight_decay)
+            decays = {"s": decay, "b": _first(config.blend_decay, decay)}
+            groups += [{"params": [p], "weight_decay": decays[name]} for name, p in trained.named_parameters()]
+        optimizer = self._optimizer(groups)
+        scheduler = LambdaLR(optimizer, self.lr_factor)
+        if config.method != "dense":
+            threshold = trained or methods.scheduled(config, scheduler, self.steps, config.start * self.batches)
+            gradient = methods.GRADIENTS[config.gradient]
+            self.pruner = sp.Pruner(params, optimizer, threshold=threshold, gradient=gradient)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
+        config = self.config
+        options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+        if config.optimizer == "sgd":
+            options |= {"momentum": config.momentum, "nesterov": config.nesterov}
+        return OPTIMIZERS[config.optimizer](groups, **options)
+
+    def lr_factor(self, step: int) -> float:
+        """The learning rate of a step, as a share of its peak."""
+        config, batches = self.config, self.batches
+        if step < (warm := config.warmup * batches):
+            return (step + 1) / warm
+        if config.lr_curve == "constant":
+            return 1.0
+        done = step // batches * batches if config.lr_curve == "epoch-cosine" else step
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - warm) / (self.steps - warm))))
+
+
+def _first(*values: float | None) -> float:
+    """The first that is given."""
+    return next(value for value in values if value is not None)

@@ -1,0 +1,49 @@
+"""Two processes under DDP, launched by torchrun and by Lightning, end where one process ends."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+SETTINGS = ["digits/slats", "network=mlp", "epochs=2", "final=0.02", "accelerator=cpu", "strategy=ddp"]
+SOFTPRUNE = [sys.executable, "-m", "softprune", "train", "--quiet"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def run(command: list[str], folder: Path) -> dict[str, torch.Tensor]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--out", str(folder)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("Accuracy") == 1  # one process speaks
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> dict[str, torch.Tensor]:
+    settings = [s for s in SETTINGS if s != "strategy=ddp"]
+    return run([*SOFTPRUNE, *settings], tmp_path_factory.mktemp("alone") / "run")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [*TORCHRUN, "-m", "softprune", "train", "--quiet", *SETTINGS, "devices=2"],
+        [*SOFTPRUNE, *SETTINGS, "devices=2"],
+    ],
+    ids=["torchrun", "lightning"],
+)
+def test_two_processes_train_what_one_trains(alone, tmp_path, command):
+    together = run(command, tmp_path / "run")
+    assert together.keys() == alone.keys()
+    for name, tensor in alone.items():
+        torch.testing.assert_close(together[name], tensor, rtol=1e-4, atol=1e-5)
+    zeros = sum(int((t == 0).sum()) for name, t in alone.items() if name.endswith("weight"))
+    both = sum(int((t == 0).sum()) for name, t in together.items() if name.endswith("weight"))
+    assert abs(zeros - both) <= 5
+    assert zeros > 1000

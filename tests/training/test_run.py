@@ -1,0 +1,216 @@
+"""A run: what it leaves behind, and that nothing is lost when it is killed, stopped, or finds damage."""
+
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from safetensors.torch import load_file
+
+from softprune import recipes
+from softprune.errors import CheckpointError, ConfigError
+from softprune.training import checkpoint, history, weights
+from softprune.training.config import Config
+from softprune.training.run import Outcome, Run
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
+
+SHORT = recipes.get("digits/slats").config.override(["epochs=3", "network=mlp"])
+COMMAND = [sys.executable, "-m", "softprune"]
+
+
+def same_weights(a: Path, b: Path) -> bool:
+    first, second = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def train(run: Run, callbacks: Sequence[Callback] = ()) -> Outcome:
+    return run.train(say=lambda _: None, progress=False, callbacks=callbacks)
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory) -> Run:
+    """An uninterrupted run to compare with."""
+    run = Run.create(tmp_path_factory.mktemp("runs") / "complete", SHORT)
+    train(run)
+    return run
+
+
+def test_the_folder_of_a_complete_run(complete):
+    names = {path.relative_to(complete.folder).as_posix() for path in complete.folder.rglob("*")}
+    assert {
+        "config.json",
+        "history.jsonl",
+        "model.safetensors",
+        "report.json",
+        "report.md",
+        "plots/layers.png",
+        "plots/sparsity.png",
+        "plots/threshold.png",
+        "plots/turnover.png",
+    } <= names
+    assert any(name.startswith("tensorboard/events") for name in names)
+    assert not [name for name in names if name.split("/")[-1].startswith(".")]  # nothing half-written
+    assert Config.from_json((complete.folder / "config.json").read_text()) == SHORT
+
+
+def test_the_model_file_holds_the_sparse_weights_under_ordinary_names(complete):
+    report = complete.outcome["report"]
+    tensors = load_file(complete.folder / "model.safetensors")
+    for layer in report["layers"]:
+        assert int((tensors[layer["name"]] == 0).sum()) == layer["zeros"]
+    assert complete.outcome["sparsity"] > 0.3
+    assert Config.from_json(weights.metadata(complete.folder / "model.safetensors")["config"]) == SHORT
+    accuracy, count = complete.evaluate([])
+    assert accuracy == pytest.approx(complete.outcome["accuracy"])
+    assert count == 450
+
+
+def test_the_history_is_whole(complete):
+    rows = history.read(complete.folder / "history.jsonl")
+    assert [row["step"] for row in rows if "loss" in row] == list(range(1, 64))
+    assert [row["step"] for row in rows if "accuracy" in row] == [21, 42, 63]
+    assert [row["threshold"] for row in rows if "loss" in row][-1] == SHORT.final
+    assert [row["left"] is None for row in rows if "accuracy" in row] == [True, False, False]
+
+
+def test_a_complete_run_is_not_trained_again(complete):
+    before = (complete.folder / "model.safetensors").stat().st_mtime_ns
+    said: list[str] = []
+    Run.open(complete.folder).train(say=said.append, progress=False)
+    assert said == [f"{complete.folder} is complete."]
+    assert (complete.folder / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match="holds a run already"):
+        Run.create(complete.folder, SHORT)
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_weights(complete, tmp_path):
+    """SIGKILL three times, in the middle of epochs, while every step writes a checkpoint."""
+    run = Run.create(tmp_path / "killed", SHORT.override(["checkpoint_minutes=0"]))
+    log = run.folder / "history.jsonl"
+    log.touch()
+    randomness = random.Random(0)
+    for _ in range(3):
+        goal = len(log.read_text().splitlines()) + randomness.randint(2, 12)
+        process = subprocess.Popen(
+            [*COMMAND, "train", "--resume", str(run.folder), "--quiet"],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # as conftest.py has it: sums in the same order
+        )
+        deadline = time.monotonic() + 120
+        while len(log.read_text().splitlines()) < goal:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(0.02 * randomness.random())
+        process.kill()
+        process.wait()
+    newest = checkpoint.find(run.folder / "checkpoints")[0]
+    assert 3 <= int(newest.stem.removeprefix("step-")) < 63
+    train(run)
+    assert same_weights(run.folder, complete.folder)
+    assert [row["step"] for row in history.read(log) if "loss" in row] == list(range(1, 64))
+
+
+class At(Callback):
+    """Does something when the run reaches a step."""
+
+    def __init__(self, step: int, do: Callable[[], None]) -> None:
+        self.step, self.do = step, do
+
+    def on_train_batch_start(self, trainer, module, batch, index):
+        if trainer.global_step == self.step:
+            self.do()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_first(complete, tmp_path, number):
+    handler = signal.getsignal(number)
+    run = Run.create(tmp_path / "stopped", SHORT)
+    outcome = train(run, [At(29, lambda: os.kill(os.getpid(), number))])
+    assert outcome.stopped_by == number
+    assert [path.name for path in checkpoint.find(run.folder / "checkpoints")] == ["step-000000030.ckpt"]
+    assert signal.getsignal(number) == handler
+    train(run)
+    assert same_weights(run.folder, complete.folder)
+
+
+def interrupted(folder: Path) -> Run:
+    """A run that saved after each step and broke off in the second epoch."""
+    run = Run.create(folder, SHORT.override(["checkpoint_minutes=0"]))
+
+    def fail() -> None:
+        raise KeyError("the power is gone")
+
+    with pytest.raises(KeyError):
+        train(run, [At(25, fail)])
+    assert [p.name for p in checkpoint.find(folder / "checkpoints")] == ["step-000000025.ckpt", "step-000000024.ckpt"]
+    return run
+
+
+class Evil:
+    def __reduce__(self):
+        return (os.system, ("touch executed",))
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "truncated":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "foreign":
+        torch.save({"state_dict": {}}, path)
+    elif how == "malicious":
+        torch.save({"softprune": 1, "evil": Evil()}, path)
+    elif how == "pickle":
+        path.write_bytes(pickle.dumps(Evil()))
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "foreign", "malicious", "pickle"])
+def test_a_bad_checkpoint_is_refused_without_running_it_and_the_one_before_is_used(
+    complete, tmp_path, monkeypatch, how
+):
+    monkeypatch.chdir(tmp_path)
+    run = interrupted(tmp_path / "run")
+    newest = checkpoint.find(run.folder / "checkpoints")[0]
+    damage(newest, how)
+    with pytest.raises(CheckpointError, match=r"damaged|not a checkpoint of softprune"):
+        checkpoint.load(newest)
+    said: list[str] = []
+    run.train(say=said.append, progress=False)
+    assert "Trying the one before it." in said[0]
+    assert said[1].endswith("step-000000024.ckpt.")
+    assert same_weights(run.folder, complete.folder)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_model_files_of_strangers_run_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for suffix in ("ckpt", "safetensors"):
+        path = tmp_path / f"gift.{suffix}"
+        path.write_bytes(pickle.dumps(Evil()))
+        with pytest.raises(CheckpointError):
+            weights.read(path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_full_disk_says_so_and_keeps_the_checkpoint_before(tmp_path):
+    """/dev/full refuses every write as a full disk does."""
+    saver = checkpoint.AtomicCheckpointIO()
+    path = tmp_path / "step-000000001.ckpt"
+    saver.save_checkpoint({"a": torch.ones(3)}, path)
+    with pytest.MonkeyPatch.context() as patch:
+        full = Path("/dev/full")
+        patch.setattr(Path, "with_name", lambda self, name: full)
+        patch.setattr(Path, "unlink", lambda self, missing_ok: None)
+        with pytest.raises(CheckpointError, match="the disk is full"):
+            saver.save_checkpoint({"a": torch.zeros(10**6)}, path)
+    assert torch.equal(checkpoint.load(path)["a"], torch.ones(3))
