@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 
-DEMO = [["python", "examples/digits.py"]]
+DEMO = [["softprune", "train"]]
 TEST = [
     ["ruff", "check"],
     ["ruff", "format", "--check"],
@@ -62,7 +62,7 @@ def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - said before pip would say it worse
         sys.exit("softprune needs Python 3.11 or newer.")
     env = environment()
-    install("examples" if options.job == "demo" else "dev", options.cpu, env)
+    install("train" if options.job == "demo" else "dev", options.cpu, env)
     for command in DEMO if options.job == "demo" else TEST:
         run(command, env)
 

@@ -9,6 +9,11 @@ from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+Closure = Callable[[], Any]
 
 
 def innermost(optimizer: Any) -> Optimizer:
@@ -26,9 +31,39 @@ def group_indices(optimizer: Optimizer, params: Iterable[Tensor]) -> list[int]:
     return [group[id(p)] for p in params]
 
 
-def replace_closure(
-    args: tuple[Any, ...], kwargs: dict[str, Any], wrap: Callable[[Callable[[], Any]], Callable[[], Any]]
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+def attach(
+    optimizer: Optimizer,
+    *,
+    before: Callable[[bool], None],
+    evaluate: Callable[[Closure], Any],
+    after: Callable[[bool], None],
+) -> list[RemovableHandle]:
+    """Call ``before(closure given?)`` and ``after(does it count?)`` around each of the optimizer's steps, and
+    ``evaluate(closure)`` whenever the optimizer calls its closure."""
+    depth = 0  # of steps under way, or one that raised
+
+    def pre(optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
+        nonlocal depth
+        if depth and _is_inner_step(optimizer):
+            depth += 1
+            return None
+        depth = 1
+        replaced = _replace_closure(args, kwargs, lambda closure: lambda: evaluate(closure))
+        before(replaced is not None)
+        return replaced
+
+    def post(optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
+        nonlocal depth
+        depth -= 1
+        if depth == 0:
+            after(not _skipped(optimizer))
+
+    return [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
+
+
+def _replace_closure(
+    args: Arguments, kwargs: Keywords, wrap: Callable[[Closure], Closure]
+) -> tuple[Arguments, Keywords] | None:
     """The arguments of ``step(self, closure)`` with the closure wrapped, or None if there is no closure."""
     if len(args) > 1 and callable(args[1]):
         return (args[0], wrap(args[1]), *args[2:]), kwargs
@@ -37,7 +72,7 @@ def replace_closure(
     return None
 
 
-def skipped(optimizer: Optimizer) -> bool:
+def _skipped(optimizer: Optimizer) -> bool:
     """Whether the step that just ended moved nothing and must not count.
 
     GradScaler lets a fused optimizer skip steps by itself: ``found_inf`` says so, and only there is a value
@@ -50,7 +85,7 @@ def skipped(optimizer: Optimizer) -> bool:
     return all(group["lr"] == 0 for group in optimizer.param_groups) and _is_rehearsal()
 
 
-def is_inner_step(optimizer: Optimizer) -> bool:
+def _is_inner_step(optimizer: Optimizer) -> bool:
     """Whether this step is part of one under way: of a subclass that calls ``super().step()``, where torch runs the
     hooks of both."""
     steps = (f for f in _callers() if f.f_code.co_qualname == "Optimizer.profile_hook_step.<locals>.wrapper")

@@ -66,7 +66,6 @@ class Pruner:
         self._hidden = Hidden(self.params)
         self._columns = self._previous = self.source.initial(len(self.params))
         self._lrs = [0.0] * len(self.params)
-        self._inner_steps = 0  # under way
         self._attach()
         with torch.no_grad():
             self._write()
@@ -74,33 +73,36 @@ class Pruner:
     # -- Algorithm 1 ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _before_step(
-        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if self._hidden.revealed and hooks.is_inner_step(optimizer):
-            self._inner_steps += 1
-            return None
-        self._inner_steps = 0
+    def _before_step(self, has_closure: bool) -> None:
         self._settle()
-        replaced = hooks.replace_closure(args, kwargs, self._on_weights)
-        if replaced is None:
+        if not has_closure:
             self._turn_gradients()  # Δθ ← dL/dw ⊙ ∂w/∂θ
-        self._hidden.reveal()  # the optimizer: θ ← θ − η (Δθ + λθ)
-        return replaced
+        self._hidden.reveal()  # and the optimizer: θ ← θ − η (Δθ + λθ)
 
     @torch.no_grad()
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._inner_steps:
-            self._inner_steps -= 1
-            return
+    def _after_step(self, counts: bool) -> None:
         self._hidden.conceal()
-        if not hooks.skipped(optimizer):
+        if counts:
             self._lrs = self._read_lrs()
             self.step += 1
             self._previous = self._columns
             self._columns = self.source.advance(self._columns, self._lrs, self.step)  # d ← g(t/T)·D, ...
         self._write()  # w ← S_d(θ)
         self._clear_trained()
+
+    @torch.no_grad()
+    def _evaluate(self, closure: hooks.Closure) -> Any:
+        """The loss of a closure, on w: however often the optimizer asks, and wherever θ is by then."""
+        self._hidden.conceal()
+        if self.trainable:
+            self._columns = self.trainable.initial(len(self.params))
+            self._clear_trained()
+        self._write()
+        with torch.enable_grad():
+            loss = closure()
+        self._turn_gradients()
+        self._hidden.reveal()
+        return loss
 
     def _turn_gradients(self) -> None:
         """dL/dw -> dL/dθ, in place, and dL/d(level) into the trainable threshold's gradients."""
@@ -128,25 +130,6 @@ class Pruner:
     def _write(self) -> None:
         """w ← w(θ, d)."""
         self.prox.write(self._hidden.pairs, *self._columns)
-
-    def _on_weights(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure evaluates the loss on w, however often the optimizer calls it and wherever θ is by then."""
-
-        def on_weights() -> Any:
-            self._hidden.conceal()
-            if self.trainable:
-                self._columns = self.trainable.initial(len(self.params))
-                self._clear_trained()
-            with torch.no_grad():
-                self._write()
-            with torch.enable_grad():
-                loss = closure()
-            with torch.no_grad():
-                self._turn_gradients()
-            self._hidden.reveal()
-            return loss
-
-        return on_weights
 
     def _settle(self) -> None:
         """Put right what happened since the last step: one that failed midway, weights set from outside."""
@@ -225,14 +208,10 @@ class Pruner:
     # -- the beginning and the end ---------------------------------------------------------------------------
 
     def _attach(self) -> None:
-        optimizer = self.optimizer
-        self._groups = hooks.group_indices(optimizer, self._hidden.params)
+        self._groups = hooks.group_indices(self.optimizer, self._hidden.params)
         self._handles = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-            optimizer.register_state_dict_post_hook(self._add_state),
-            optimizer.register_load_state_dict_pre_hook(self._take_state),
-            optimizer.register_load_state_dict_post_hook(self._apply_state),
+            *hooks.attach(self.optimizer, before=self._before_step, evaluate=self._evaluate, after=self._after_step),
+            *state.attach(self.optimizer, self.params, self.trained(), snapshot=self._snapshot, restore=self._restore),
         ]
         checks.claim(self.params, self)
 
@@ -307,22 +286,6 @@ class Pruner:
 
     def trained(self) -> list[nn.Parameter]:
         return list(self.trainable.parameters()) if self.trainable else []
-
-    def _add_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        return state.insert(state_dict, self._snapshot(), *self._numbers())
-
-    def _take_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        rest, self._loading = state.extract(state_dict, self.params, *self._numbers())
-        return rest
-
-    def _apply_state(self, optimizer: Optimizer) -> None:
-        self._restore(self._loading)
-        del self._loading
-
-    def _numbers(self) -> tuple[list[int], list[int]]:
-        """The optimizer's numbers for the pruned parameters and for those of the threshold."""
-        number = {id(p): n for n, p in enumerate(p for g in self.optimizer.param_groups for p in g["params"])}
-        return [number[id(p)] for p in self._hidden.params], [number[id(p)] for p in self.trained()]
 
 
 def _take(column: Any, indices: list[int]) -> Any:

@@ -8,11 +8,13 @@ library carries, renames and shards like a momentum buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 THETA = "softprune.theta"
 STEP = "softprune.step"
@@ -29,6 +31,40 @@ class Snapshot:
     thetas: Sequence[Tensor]
     thresholds: Sequence[float] | None
     values: Sequence[Tensor]
+
+
+def attach(
+    optimizer: Optimizer,
+    params: Mapping[str, Tensor],
+    trained: Sequence[Tensor],
+    *,
+    snapshot: Callable[[], Snapshot],
+    restore: Callable[[Snapshot], None],
+) -> list[RemovableHandle]:
+    """Let the optimizer's state dicts carry the snapshot, and restore it when one is loaded."""
+    loading: list[Snapshot] = []
+
+    def numbers(tensors: Iterable[Tensor]) -> list[int]:
+        """As the optimizer numbers its parameters."""
+        number = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+        return [number[id(p)] for p in tensors]
+
+    def saved(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+        return insert(state_dict, snapshot(), numbers(params.values()), numbers(trained))
+
+    def loads(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+        rest, found = extract(state_dict, params, numbers(params.values()), numbers(trained))
+        loading[:] = [found]
+        return rest
+
+    def loaded(_: Optimizer) -> None:
+        restore(loading.pop())
+
+    return [
+        optimizer.register_state_dict_post_hook(saved),
+        optimizer.register_load_state_dict_pre_hook(loads),
+        optimizer.register_load_state_dict_post_hook(loaded),
+    ]
 
 
 def insert(

@@ -88,7 +88,7 @@ RECIPES: list[Recipe] = [
         RESNET50,
         {**METHODS, **NO_DECAY},
         reproduces="ResNet-50 on ImageNet (App. H, first table)",
-        cost="5.3 h on one H200 at the 6,800 images/s of a compiled bf16 step (docs/benchmarks.md), if the data keep up",
+        cost="5.3 h on one H200 at a compiled bf16 step's 6,800 images/s (docs/benchmarks.md), if the data keep up",
     ),
     *family(
         "mobilenet_v1",
