@@ -115,6 +115,7 @@ def test_schedules_are_drawn_and_tabulated(tmp_path):
         (["train", "digits/slats", "network=resnet"], "resnet"),
         (["train", "digits/slats", "data=/nowhere"], "/nowhere"),
         (["train", "digits/slats", "optimizer=lion"], "`optimizer` must be one of sgd, adam, adamw"),
+        (["train", "digits/str", "strategy=fsdp"], "Cannot use the method 'str' with `strategy=fsdp`"),
         (["train", "digits/slats", "word"], "A setting is written key=value. Got 'word'."),
         (["train", "--resume", "/nowhere"], "is not a run: it holds no config.json"),
         (["report", "/nowhere.safetensors"], "There is no file"),

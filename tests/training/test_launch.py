@@ -35,8 +35,9 @@ def alone(tmp_path_factory) -> dict[str, torch.Tensor]:
     [
         [*TORCHRUN, "-m", "softprune", "train", "--quiet", *SETTINGS, "devices=2"],
         [*SOFTPRUNE, *SETTINGS, "devices=2"],
+        [*SOFTPRUNE, *SETTINGS, "devices=2", "strategy=fsdp"],
     ],
-    ids=["torchrun", "lightning"],
+    ids=["torchrun", "lightning", "fsdp"],
 )
 def test_two_processes_train_what_one_trains(alone, tmp_path, command):
     together = run(command, tmp_path / "run")

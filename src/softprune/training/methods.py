@@ -69,6 +69,11 @@ def check(config: Config) -> None:
         raise ConfigError(f"There is no method {config.method!r}. {hint}Methods: {', '.join(METHODS)}.")
     if config.method in TRAINED:
         need(config, "init")
+        if config.strategy == "fsdp":
+            raise ConfigError(
+                f"Cannot use the method {config.method!r} with `strategy=fsdp`. This is because sharded checkpoints "
+                "hold the network's parameters only. Use `strategy=ddp`."
+            )
     elif config.method != "dense" and not (config.method == "lats" and config.penalty is not None):
         need(config, "final")
     if config.method == "pgh":

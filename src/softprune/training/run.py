@@ -21,8 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from torch import Tensor
 
 import softprune as sp
 from softprune.errors import CheckpointError, ConfigError
@@ -101,8 +104,9 @@ class Run:
         if task.pruner is not None:
             task.pruner.detach()
         accuracy = trainer.validate(task, module, verbose=False)[0]["accuracy"]
+        tensors = weights.gather(task.network)
         if trainer.is_global_zero:
-            self._write(config, task, report, accuracy, time.monotonic() - began)
+            self._write(tensors, report, accuracy, task.steps, time.monotonic() - began)
         return Outcome(accuracy, report.sparsity)
 
     def newest_weights(self) -> Path:
@@ -148,7 +152,7 @@ class Run:
             accelerator=config.accelerator,
             devices=config.devices,
             num_nodes=config.nodes,
-            strategy=config.strategy,
+            strategy=_strategy(config),
             precision=config.precision,  # type: ignore[arg-type]
             max_steps=task.steps,
             val_check_interval=task.batches,
@@ -163,13 +167,16 @@ class Run:
             callbacks=[History(self.folder / "history.jsonl"), *callbacks],
         )
 
-    def _write(self, config: Config, task: Task, report: sp.Report, accuracy: float, seconds: float) -> None:
+    def _write(
+        self, tensors: dict[str, Tensor], report: sp.Report, accuracy: float, steps: int, seconds: float
+    ) -> None:
         """Everything a complete run leaves behind; report.json last, since it says that the run is complete."""
-        weights.save(task.network, self.folder / "model.safetensors", {"config": config.to_json()})
+        config = self.config
+        weights.save(tensors, self.folder / "model.safetensors", {"config": config.to_json()})
         plots.draw(self.folder, report)
         lines = [
             f"# {config.method} · {config.network} · {config.data}",
-            f"Accuracy {accuracy:.2%} at {report.sparsity:.2%} sparsity after {task.steps:,} steps.",
+            f"Accuracy {accuracy:.2%} at {report.sparsity:.2%} sparsity after {steps:,} steps.",
             report.to_markdown(),
             *(f"![{path.stem}](plots/{path.name})" for path in sorted((self.folder / "plots").glob("*.png"))),
             f"```json\n{config.to_json()}\n```",
@@ -185,6 +192,16 @@ class Run:
         beside = self.folder / ".report.json"
         beside.write_text(json.dumps(values, indent=2))
         os.replace(beside, self.folder / "report.json")
+
+
+def _strategy(config: Config) -> Strategy | str:
+    """Lightning's own by name, except FSDP: the second version, with checkpoints in one file."""
+    if config.strategy != "fsdp":
+        return config.strategy
+    processes = max(1, int(config.devices) if config.devices.isdigit() else torch.cuda.device_count()) * config.nodes
+    return ModelParallelStrategy(
+        data_parallel_size=processes, tensor_parallel_size=1, save_distributed_checkpoint=False
+    )
 
 
 def first_process() -> bool:

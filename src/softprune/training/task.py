@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import LightningModule
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -34,6 +36,17 @@ class Task(LightningModule):
     @property
     def steps(self) -> int:
         return self.config.epochs * self.batches
+
+    def configure_model(self) -> None:
+        """Under FSDP2, shard each block of the network, then the rest; Lightning calls this more than once."""
+        if not isinstance(self.trainer.strategy, ModelParallelStrategy) or isinstance(self.network, FSDPModule):
+            return
+        assert self.device_mesh is not None
+        mesh = self.device_mesh["data_parallel"]
+        for child in self.network.children():
+            if isinstance(child, nn.Sequential):
+                fully_shard(child, mesh=mesh)
+        fully_shard(self.network, mesh=mesh)
 
     def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
         x, y = batch

@@ -5,19 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from softprune.errors import CheckpointError
 from softprune.training.checkpoint import load
 
 
-def save(network: nn.Module, path: Path, metadata: Mapping[str, str]) -> None:
-    """The network's weights and buffers under their ordinary names, written atomically."""
+def gather(network: nn.Module) -> dict[str, Tensor]:
+    """The network's weights and buffers under their ordinary names, whole; every process of a run must call it."""
+    whole: dict[str, Any] = get_model_state_dict(
+        network, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    return {name: tensor.contiguous() for name, tensor in whole.items()}
+
+
+def save(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a model file, atomically."""
     beside = path.with_name(f".{path.name}")
-    save_file({name: t.contiguous().cpu() for name, t in network.state_dict().items()}, beside, dict(metadata))
+    save_file(tensors, beside, dict(metadata))
     os.replace(beside, path)
 
 
