@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,9 @@ class Run:
             enable_model_summary=False,
             enable_progress_bar=any(isinstance(callback, Bar) for callback in callbacks),
             log_every_n_steps=max(1, task.steps // 200),
-            logger=TensorBoardLogger(self.folder, name="", version="tensorboard"),
+            logger=TensorBoardLogger(self.folder, name="", version="tensorboard")
+            if find_spec("tensorboard")
+            else False,
             plugins=[checkpoint.AtomicCheckpointIO()],
             callbacks=[History(self.folder / "history.jsonl"), *callbacks],
         )

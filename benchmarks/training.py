@@ -1,0 +1,144 @@
+"""Training at full size, as the command does it: seconds an epoch, images a second, and who waits for whom.
+
+    python benchmarks/training.py cifar10 --data FOLDER   # ResNet-18, S-LATS, 30 epochs: accuracy, wall and epoch time
+    python benchmarks/training.py imagenet                # ResNet-50 on a folder of synthetic JPEGs of ImageNet's size
+
+The second trains the same steps twice: on JPEG files that workers decode, and on images that lie on the device. The
+share of time that the device waits for data is 1 − (time of the second) / (time of the first). `--out` writes JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from image_pipeline import make_images
+from lightning.pytorch import Callback, Trainer, seed_everything
+
+from softprune import data, recipes
+from softprune.data import Dataset
+from softprune.training.config import Config
+from softprune.training.images import Images
+from softprune.training.run import Run, quieten
+from softprune.training.task import Task
+
+CUDA = torch.cuda.is_available()
+
+
+class Clock(Callback):
+    """When each step was over, the device included."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.times: list[tuple[int, float]] = []
+
+    def on_train_batch_end(self, trainer, module, *_) -> None:
+        if trainer.global_step % self.every == 0:
+            if CUDA:
+                torch.cuda.synchronize()
+            self.times.append((trainer.global_step, time.perf_counter()))
+
+    def seconds_a_step(self) -> float:
+        """From the first mark on: what comes before is warm-up and compilation."""
+        (first, begin), (last, end) = self.times[0], self.times[-1]
+        return (end - begin) / (last - first)
+
+
+def cifar10(folder: Path, epochs: int) -> dict[str, object]:
+    config = replace(recipes.get("cifar10/slats").config, data=str(folder), epochs=epochs)
+    if not CUDA:
+        config = replace(config, compile=False, precision="32-true", network="resnet20")
+    with tempfile.TemporaryDirectory() as out:
+        run = Run.create(Path(out) / "run", config)
+        batches = sum(1 for path in (folder / "train").rglob("*") if path.is_file()) // config.batch
+        clock = Clock(batches)
+        begin = time.perf_counter()
+        outcome = run.train(progress=False, callbacks=[clock])
+        wall = time.perf_counter() - begin
+    return {
+        "run": f"cifar10/slats, {config.network}, {epochs} epochs, batch {config.batch}",
+        "accuracy": outcome.accuracy,
+        "sparsity": outcome.sparsity,
+        "wall seconds": wall,
+        "seconds an epoch": clock.seconds_a_step() * batches,
+    }
+
+
+def imagenet(steps: int, batch: int, workers: int) -> dict[str, object]:
+    config = recipes.get("resnet50/slats").config
+    config = replace(config, batch=batch, workers=workers, epochs=1, warmup=0)
+    size = 224
+    if not CUDA:
+        config, size = replace(config, compile=False, precision="32-true", network="resnet18"), 64
+    with tempfile.TemporaryDirectory() as out:
+        make_images(Path(out), max(2 * batch, 2048 if CUDA else 64))
+        files = data.folder(Path(out), size=size)
+        seconds = {
+            "files": train(config, files, steps),
+            "device": train(config, data.synthetic(classes=2, shape=(3, size, size), images=2 * batch), steps),
+        }
+    return {
+        "run": f"resnet50/slats, batch {batch}, {workers} workers, {os.cpu_count()} cores",
+        "images a second, from files": batch / seconds["files"],
+        "images a second, from the device": batch / seconds["device"],
+        "share of time waiting for data": max(0.0, 1 - seconds["device"] / seconds["files"]),
+    }
+
+
+def train(config: Config, images: Dataset, steps: int) -> float:
+    """Seconds a step of the command's own task and loaders."""
+    config = replace(config, epochs=-(-steps // (len(images.train) // config.batch)))
+    seed_everything(0, verbose=False)
+    module = Images(config, images)
+    task = Task(config, len(images.classes), images.shape[0], module.batches())
+    if config.compile:
+        task.network.compile()
+    clock = Clock(max(1, steps // 5))
+    trainer = Trainer(
+        max_steps=steps,
+        precision=config.precision,
+        limit_val_batches=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        callbacks=[clock],
+    )
+    trainer.fit(task, module)
+    return clock.seconds_a_step()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("job", choices=["cifar10", "imagenet"])
+    parser.add_argument("--data", type=Path, help="cifar10: a folder with train/ and test/ class folders")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=150 if CUDA else 5)
+    parser.add_argument("--batch", type=int, default=256 if CUDA else 8)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, help="also write the result to this JSON file")
+    options = parser.parse_args()
+    quieten()
+    if options.job == "cifar10":
+        if options.data is None:
+            parser.error("cifar10 needs --data FOLDER")
+        result = cifar10(options.data, options.epochs)
+    else:
+        result = imagenet(options.steps, options.batch, options.workers)
+    name = torch.cuda.get_device_name() if CUDA else f"CPU, {torch.get_num_threads()} threads"
+    result = {"device": name, "torch": torch.__version__, **result}
+    for key, value in result.items():
+        print(f"{key:36} {value:.4g}" if isinstance(value, float) else f"{key:36} {value}")
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
