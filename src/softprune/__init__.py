@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from softprune.report import Report, summarize
     from softprune.schedule import PGH, SLATS, Constant, CosineLATS, Linear, Log2, Schedule, Sine
     from softprune.selection import select
+    from softprune.target import TargetSparsity
     from softprune.threshold import GPO, LATS, STR, Threshold, Trainable
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ _HOME = {
     "report": ("Report", "summarize"),
     "schedule": ("PGH", "SLATS", "Constant", "CosineLATS", "Linear", "Log2", "Schedule", "Sine"),
     "selection": ("select",),
+    "target": ("TargetSparsity",),
     "threshold": ("GPO", "LATS", "STR", "Threshold", "Trainable"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -53,6 +55,7 @@ __all__ = [
     "Schedule",
     "Sine",
     "SoftThreshold",
+    "TargetSparsity",
     "Threshold",
     "Trainable",
     "budgets",

@@ -64,6 +64,7 @@ class Pruner:
 
         self.step = 0
         self._hidden = Hidden(self.params)
+        self.source = self.source.watch(self._hidden)
         self._columns = self._previous = self.source.initial(len(self.params))
         self._lrs = [0.0] * len(self.params)
         self._attach()
@@ -269,11 +270,13 @@ class Pruner:
             thetas=thetas,
             thresholds=None if self.trainable else list(self._columns[0]),
             values=[p.detach() for p in self.trained()],
+            control=self.source.state(),
         )
 
     @torch.no_grad()
     def _restore(self, snapshot: state.Snapshot) -> None:
         self._settle()
+        self.source.load_state(snapshot.control)
         self.step = snapshot.step
         self._hidden.load(snapshot.thetas)
         for p, value in zip(self.trained(), snapshot.values, strict=True):

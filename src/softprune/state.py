@@ -20,17 +20,20 @@ THETA = "softprune.theta"
 STEP = "softprune.step"
 THRESHOLD = "softprune.threshold"
 VALUE = "softprune.value"
+CONTROL = "softprune.control."
 COMPLETE = "softprune.complete"  # while a state dict is loaded: its entries, for the optimizer's next pruner
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What resuming needs: the step, θ and d of each pruned parameter, and the trained thresholds' values."""
+    """What resuming needs: the step, θ and d of each pruned parameter, and the threshold's own state: the values of its
+    parameters, or a controller's numbers."""
 
     step: int
     thetas: Sequence[Tensor]
     thresholds: Sequence[float] | None
     values: Sequence[Tensor]
+    control: dict[str, float]
 
 
 def attach(
@@ -78,6 +81,7 @@ def insert(
     entries |= {key: dict(entry) for key, entry in state_dict["state"].items()}
     for i, key in enumerate(pruned):
         entries.setdefault(key, {}).update({THETA: snapshot.thetas[i], STEP: snapshot.step})
+        entries[key].update({CONTROL + name: value for name, value in snapshot.control.items()})
         if snapshot.thresholds is not None:
             entries[key][THRESHOLD] = snapshot.thresholds[i]
     for key, value in zip(trained, snapshot.values, strict=True):
@@ -102,6 +106,7 @@ def extract(
         thetas=[entry[THETA] for entry in found],
         thresholds=None if trained else [float(entry[THRESHOLD]) for entry in found],
         values=values,
+        control={k.removeprefix(CONTROL): v for k, v in found[0].items() if k.startswith(CONTROL)},
     )
     return {**state_dict, "state": dict(_without_ours(complete)), COMPLETE: complete}, snapshot
 
@@ -113,6 +118,7 @@ def to_dict(snapshot: Snapshot, params: Mapping[str, Tensor]) -> dict[str, Any]:
         "theta": dict(zip(params, snapshot.thetas, strict=True)),
         "threshold": None if thresholds is None else dict(zip(params, thresholds, strict=True)),
         "values": list(snapshot.values),
+        "control": dict(snapshot.control),
     }
 
 
@@ -126,6 +132,7 @@ def from_dict(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], train
         thetas=[saved[name] for name in params],
         thresholds=None if thresholds is None else [thresholds[name] for name in params],
         values=state_dict["values"],
+        control=state_dict["control"],
     )
 
 
@@ -152,5 +159,5 @@ def _refuse_foreign(params: Mapping[str, Tensor], thetas: Mapping[str, Tensor | 
 
 def _without_ours(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     for key, entry in entries.items():
-        if rest := {k: v for k, v in entry.items() if k not in (THETA, STEP, THRESHOLD, VALUE)}:
+        if rest := {k: v for k, v in entry.items() if not str(k).startswith("softprune.")}:
             yield key, rest

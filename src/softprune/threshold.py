@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,22 @@ class Threshold(ABC):
     @abstractmethod
     def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
         """The thresholds after step number ``step`` = 1, 2, ..., which used the learning rates ``lrs``."""
+
+    def watch(self, hidden: Any) -> Threshold:
+        """This threshold, or one that looks at the hidden weights of a pruner."""
+        return self
+
+    def state(self) -> dict[str, float]:
+        """What resuming needs besides d."""
+        return {}
+
+    def load_state(self, state: dict[str, float]) -> None:
+        """Take back what ``state`` gave."""
+        if state:
+            raise ValueError(
+                f"Cannot load this state: its threshold adapts to the weights, and {type(self).__name__} does not. "
+                "Build the Pruner with the kind of threshold that the state was saved with."
+            )
 
 
 @dataclass(frozen=True)
@@ -96,7 +113,7 @@ class LATS(Threshold):
             raise ValueError(f"`LATS.from_final` needs steps > start >= 0. Got steps = {steps}, start = {start}.")
         if interval < 1:
             raise ValueError(f"`LATS.from_final(interval=...)` must be >= 1. Got {interval}.")
-        total = math.fsum(_future_lrs(lr_scheduler, steps, interval)[start:])
+        total = math.fsum(future_lrs(lr_scheduler, steps, interval)[start:])
         if not total > 0:
             raise ValueError(
                 f"`LATS.from_final` needs learning rates that sum to more than 0. Got {total} over {steps} steps."
@@ -205,7 +222,7 @@ class GPO(Trainable):
         return Blend()
 
 
-def _future_lrs(lr_scheduler: LRScheduler, steps: int, interval: int) -> list[float]:
+def future_lrs(lr_scheduler: LRScheduler, steps: int, interval: int = 1) -> list[float]:
     """The first group's learning rates of the next ``steps`` steps, from a copy of the scheduler."""
     if isinstance(lr_scheduler, ReduceLROnPlateau) or not isinstance(lr_scheduler, LRScheduler):
         raise TypeError(

@@ -1,0 +1,152 @@
+"""Ask for a sparsity and get it."""
+
+import copy
+import io
+import statistics
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import lr_scheduler as schedulers
+
+import softprune as sp
+
+DIGITS = load_digits()
+X = torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 16
+Y = torch.tensor(DIGITS.target)
+STEPS, BATCH = 200, 64
+
+OPTIMIZERS = {
+    "sgd": lambda p: SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-4),
+    "adamw": lambda p: AdamW(p, lr=3e-3, weight_decay=1e-2),
+}
+SCHEDULES = {
+    "cosine": lambda o: schedulers.SequentialLR(
+        o,
+        [schedulers.LinearLR(o, 0.1, total_iters=10), schedulers.CosineAnnealingLR(o, STEPS - 10)],
+        [10],
+    ),
+    "step": lambda o: schedulers.MultiStepLR(o, [STEPS // 2, 3 * STEPS // 4]),
+    "one-cycle": lambda o: schedulers.OneCycleLR(o, max_lr=o.param_groups[0]["lr"], total_steps=STEPS + 1),
+    "constant": lambda o: schedulers.ConstantLR(o, factor=1.0),
+}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(512, 10),
+    )
+
+
+def train(model: nn.Module, optimizer: Optimizer, scheduler, pruner: sp.Pruner, until: int) -> list[float]:
+    penalties = []
+    for step in range(pruner.step, until):
+        order = torch.randperm(len(X), generator=torch.Generator().manual_seed(step))[:BATCH]
+        nn.functional.cross_entropy(model(X[order]), Y[order]).backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        penalties.append(pruner.penalty)
+    return penalties
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["scheduler given", "not given"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("target", [0.5, 0.8, 0.9, 0.95, 0.98])
+def test_the_run_ends_at_the_target(target, optimizer, schedule, known):
+    model = network()
+    opt = OPTIMIZERS[optimizer](model.parameters())
+    scheduler = SCHEDULES[schedule](opt)
+    threshold = sp.TargetSparsity(target, STEPS, lr_scheduler=scheduler if known else None)
+    pruner = sp.Pruner(sp.select(model), opt, threshold=threshold)
+    penalties = train(model, opt, scheduler, pruner, STEPS)
+    assert pruner.sparsity() == pytest.approx(target, abs=1e-3)
+    assert min(penalties[:-1]) >= 0
+    before = pruner.threshold - penalties[-1] * pruner._lrs[0]
+    assert before == pytest.approx(pruner.threshold, rel=0.1)  # the last step lands, it does not jump
+    if known:
+        middle = penalties[STEPS // 10 : -STEPS // 10]
+        assert max(middle) < 8 * statistics.median(middle)  # no huge penalty at the end, as sine has
+
+
+def test_past_the_end_the_threshold_stays():
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = SCHEDULES["cosine"](opt)
+    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, 20, start=5))
+    train(model, opt, scheduler, pruner, 5)
+    assert pruner.threshold == 0.0
+    train(model, opt, scheduler, pruner, 20)
+    assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
+    final = pruner.threshold
+    train(model, opt, scheduler, pruner, 25)
+    assert pruner.threshold == final
+
+
+@pytest.mark.parametrize("stop", [1, 57, 199])
+def test_it_resumes_bit_for_bit(stop):
+    whole, part = network(), network()
+    results = []
+    for model, pause in ((whole, None), (part, stop)):
+        opt = OPTIMIZERS["sgd"](model.parameters())
+        scheduler = SCHEDULES["cosine"](opt)
+        make = lambda s: sp.TargetSparsity(0.9, STEPS, lr_scheduler=s)  # noqa: E731
+        pruner = sp.Pruner(sp.select(model), opt, threshold=make(scheduler))
+        if pause is not None:
+            train(model, opt, scheduler, pruner, pause)
+            file = io.BytesIO()
+            torch.save([model.state_dict(), opt.state_dict(), scheduler.state_dict()], file)
+            file.seek(0)
+            saved = torch.load(file, weights_only=True)
+            model = network()
+            opt = OPTIMIZERS["sgd"](model.parameters())
+            scheduler = SCHEDULES["cosine"](opt)
+            pruner = sp.Pruner(sp.select(model), opt, threshold=make(scheduler))
+            model.load_state_dict(saved[0])
+            opt.load_state_dict(saved[1])
+            scheduler.load_state_dict(saved[2])
+        train(model, opt, scheduler, pruner, STEPS)
+        results.append(copy.deepcopy(model.state_dict()))
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_states_of_other_thresholds_are_refused():
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    with sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS)):
+        adaptive = copy.deepcopy(opt.state_dict())
+    with sp.Pruner(sp.select(model), opt, threshold=sp.SLATS(0.1, STEPS)):
+        plain = copy.deepcopy(opt.state_dict())
+        with pytest.raises(ValueError, match="its threshold adapts to the weights"):
+            opt.load_state_dict(adaptive)
+    with (
+        sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS)),
+        pytest.raises(ValueError, match="another kind of threshold than TargetSparsity"),
+    ):
+        opt.load_state_dict(plain)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"target": 1.0, "steps": 10}, "must be > 0 and < 1. Got 1.0."),
+        ({"target": 95, "steps": 10}, "must be > 0 and < 1. Got 95."),
+        ({"target": 0.9, "steps": 0}, "needs steps > start >= 0"),
+        ({"target": 0.9, "steps": 10, "start": 10}, "needs steps > start >= 0"),
+        ({"target": 0.9, "steps": 10, "refresh": 0}, "must be >= 1. Got 0."),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, text):
+    with pytest.raises(ValueError, match=text.replace(".", r"\.")):
+        sp.TargetSparsity(**arguments)
