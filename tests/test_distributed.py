@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 import softprune as sp
 
 STEPS, HALF = 6, 3
-METHODS = ["slats", "str", "str-shared", "gpo", "lats"]
+METHODS = ["slats", "str", "str-shared", "gpo", "lats", "target"]
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
 
@@ -62,6 +62,7 @@ class Job:
         threshold = {
             "slats": lambda: sp.SLATS(0.3, STEPS),
             "lats": lambda: sp.LATS(0.5),
+            "target": lambda: sp.TargetSparsity(0.5, STEPS, refresh=1),
             "str": lambda: sp.STR(params, init=-2.0),
             "str-shared": lambda: sp.STR(params, init=-2.0, shared=True),
             "gpo": lambda: sp.GPO(params, init=-1.0),

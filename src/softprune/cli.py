@@ -59,6 +59,8 @@ def train(
 
         softprune train resnet50/slats data=/data/imagenet    # the paper's main result
 
+        softprune train digits/slats target=0.95              # ask for a sparsity
+
         softprune train --resume runs/digits-slats-1          # after a crash, a kill, a reboot
 
     `softprune recipes` lists recipes; `softprune recipes digits/slats` shows every setting that can be changed.
@@ -131,17 +133,21 @@ def frontier(
     recipe: RecipeArgument,
     settings: Settings = None,
     final: Annotated[str, typer.Option(help="Final thresholds, `0.1,0.2,0.5`.")] = "",
+    targets: Annotated[str, typer.Option(help="Or sparsities to end at, `0.8,0.9,0.95`.")] = "",
     out: Annotated[Path | None, typer.Option(help="The folder of the runs.")] = None,
     smoke: Annotated[bool, typer.Option(help="A few steps on synthetic data.")] = False,
     quiet: Annotated[bool, typer.Option(help="No progress bar.")] = False,
 ) -> None:
-    """Accuracy against sparsity: one run for each final threshold. Started again, it does what is missing."""
+    """Accuracy against sparsity: a run for each final threshold, or target. Started again, it does what is missing."""
     from softprune.training.frontier import walk
 
     chosen = recipes.get(recipe)
     config = (chosen.smoke() if smoke else chosen.config).override(settings or [])
     folder = out or Path("runs") / f"frontier-{recipe.replace('/', '-')}"
-    stopped = walk(config, _numbers("final", final), folder, progress=not quiet)
+    if bool(final) == bool(targets):
+        raise ConfigError("A frontier needs either `--final 0.1,0.2` or `--targets 0.8,0.9`.")
+    key, text = ("final", final) if final else ("target", targets)
+    stopped = walk(config, key, _numbers("final" if final else "targets", text), folder, progress=not quiet)
     if stopped is not None:
         raise typer.Exit(128 + stopped)
 

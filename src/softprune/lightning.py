@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import nn
 
 import softprune as sp
+from softprune.target import Controller
 
 Threshold = sp.Threshold | Callable[[int], float]
 
@@ -122,12 +123,16 @@ def _steps(trainer: Trainer) -> int:
 
 
 def measurements(pruner: sp.Pruner) -> dict[str, float]:
-    """Sparsity, threshold and implied penalty as plain numbers; means where layers differ."""
-    return {
+    """Sparsity, threshold and implied penalty as plain numbers; means where layers differ. With a target sparsity also
+    the final sparsity that is forecast."""
+    numbers = {
         "sparsity": pruner.sparsity(),
         "threshold": _mean(pruner.threshold),
         "penalty": _mean(pruner.penalty),
     }
+    if isinstance(pruner.source, Controller) and pruner.source.forecast is not None:
+        numbers["forecast"] = pruner.source.forecast
+    return numbers
 
 
 def _mean(value: float | dict[str, float]) -> float:

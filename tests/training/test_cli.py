@@ -89,6 +89,13 @@ def test_a_frontier_does_only_what_is_missing(tmp_path):
     assert "other settings" in output
 
 
+def test_a_frontier_of_targets_ends_at_them(tmp_path):
+    code, output = call("frontier", *TINY, "--targets", "0.5,0.9", "--out", tmp_path)
+    assert code == 0
+    assert "| 0.9 | 90.0" in output
+    assert [round(row["sparsity"], 3) for row in json.loads((tmp_path / "frontier.json").read_text())] == [0.5, 0.9]
+
+
 def test_schedules_are_drawn_and_tabulated(tmp_path):
     code, output = call("schedules", "--lr", "cosine,polynomial,constant,step", "--out", tmp_path)
     assert code == 0
@@ -120,7 +127,9 @@ def test_schedules_are_drawn_and_tabulated(tmp_path):
         (["train", "--resume", "/nowhere"], "is not a run: it holds no config.json"),
         (["report", "/nowhere.safetensors"], "There is no file"),
         (["frontier", "digits/slats", "--final", "a"], "`--final` must be numbers"),
-        (["frontier", "digits/slats"], "`--final` must hold at least one number"),
+        (["frontier", "digits/slats"], "needs either `--final 0.1,0.2` or `--targets 0.8,0.9`"),
+        (["train", "digits/slats", "target=95"], "`target` must be > 0 and < 1"),
+        (["train", "digits/str", "target=0.9"], "Cannot use `target` with the method 'str'"),
         (["schedules", "--lr", "cosin"], "`--lr` must name curves"),
         (["schedules", "--beta", "2"], "must be > 0 and < 1"),
     ],

@@ -34,6 +34,7 @@ class Config:
     seed: int = 0
     # how it is pruned
     method: str = "slats"
+    target: float | None = None  # the sparsity at the end; replaces the method's own threshold
     final: float | None = None  # D: the threshold at the end
     penalty: float | None = None  # μ of LATS, instead of D
     beta: float | None = None  # PGH's decay

@@ -1,6 +1,6 @@
-"""Accuracy against sparsity: the same recipe at several final thresholds, one run each.
+"""Accuracy against sparsity: the same recipe at several final thresholds or targets, one run each.
 
-The folder holds one run for each threshold, frontier.md, frontier.json and frontier.png. Started again, complete
+The folder holds one run for each of them, frontier.md, frontier.json and frontier.png. Started again, complete
 runs are only read, and one that was interrupted goes on where it was.
 """
 
@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from softprune.errors import ConfigError
 from softprune.training import plots
@@ -19,29 +20,32 @@ from softprune.training.run import Run
 
 def walk(
     config: Config,
-    finals: Sequence[float],
+    key: str,
+    values: Sequence[float],
     folder: Path,
     say: Callable[[str], None] = print,
     progress: bool = True,
 ) -> int | None:
     """Train what is missing and write table and plot. Returns the signal that stopped it, if one did."""
     rows: list[dict[str, float]] = []
-    for final in finals:
-        run = _run(replace(config, final=final), folder / f"final-{final:g}")
-        say(f"final = {final:g}: {run.folder}")
+    for value in values:
+        change: dict[str, Any] = {key: value}
+        run = _run(replace(config, **change), folder / f"{key}-{value:g}")
+        say(f"{key} = {value:g}: {run.folder}")
         outcome = run.train(say, progress)
         if outcome.stopped_by is not None:
             say(f"Stopped; everything is saved. Start the same command again to go on in {folder}.")
             return outcome.stopped_by
         assert outcome.accuracy is not None
-        rows.append({"final": final, "sparsity": outcome.sparsity, "accuracy": outcome.accuracy})
+        rows.append({key: value, "sparsity": outcome.sparsity, "accuracy": outcome.accuracy})
         (folder / "frontier.json").write_text(json.dumps(rows, indent=2))
-    table = ["| final | sparsity | accuracy |", "|---:|---:|---:|"]
-    table += [f"| {row['final']:g} | {row['sparsity']:.2%} | {row['accuracy']:.2%} |" for row in rows]
+    table = [f"| {key} | sparsity | accuracy |", "|---:|---:|---:|"]
+    table += [f"| {row[key]:g} | {row['sparsity']:.2%} | {row['accuracy']:.2%} |" for row in rows]
     (folder / "frontier.md").write_text("\n".join(table) + "\n")
     say("\n".join(table))
     plots.frontier(
-        [(f"D = {row['final']:g}", row["sparsity"], row["accuracy"]) for row in rows], folder / "frontier.png"
+        [(f"{'D' if key == 'final' else key} = {row[key]:g}", row["sparsity"], row["accuracy"]) for row in rows],
+        folder / "frontier.png",
     )
     say(f"Plot: {folder / 'frontier.png'}")
     return None

@@ -58,6 +58,8 @@ def trained(config: Config, params: Mapping[str, nn.Parameter]) -> sp.Trainable 
 
 def scheduled(config: Config, scheduler: LRScheduler, steps: int, start: int) -> Scheduled:
     """The threshold of the other methods; ``start`` in steps."""
+    if config.target is not None:
+        return sp.TargetSparsity(config.target, steps, lr_scheduler=scheduler, start=start)
     return SCHEDULED[config.method](config, scheduler, steps, start)
 
 
@@ -67,7 +69,9 @@ def check(config: Config) -> None:
         near = difflib.get_close_matches(config.method, METHODS, n=1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise ConfigError(f"There is no method {config.method!r}. {hint}Methods: {', '.join(METHODS)}.")
-    if config.method in TRAINED:
+    if config.target is not None:
+        _target(config)
+    elif config.method in TRAINED:
         need(config, "init")
         if config.strategy == "fsdp":
             raise ConfigError(
@@ -76,8 +80,18 @@ def check(config: Config) -> None:
             )
     elif config.method != "dense" and not (config.method == "lats" and config.penalty is not None):
         need(config, "final")
-    if config.method == "pgh":
+    if config.method == "pgh" and config.target is None:
         need(config, "beta")
+
+
+def _target(config: Config) -> None:
+    if config.method in (*TRAINED, "dense"):
+        raise ConfigError(
+            f"Cannot use `target` with the method {config.method!r}. This is because it has no threshold to steer. "
+            "Use a recipe of slats."
+        )
+    if not 0 < config.target < 1:  # type: ignore[operator]
+        raise ConfigError(f"`target` must be > 0 and < 1, as 0.95. Got {config.target}.")
 
 
 def need(config: Config, name: str) -> float:
