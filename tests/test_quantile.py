@@ -6,6 +6,7 @@ from torch import nn
 
 from softprune import quantile
 from softprune.hidden import Hidden
+from softprune.quantile import Cell, survivors, thresholds
 
 G = torch.Generator().manual_seed(0)
 N = 4001
@@ -26,27 +27,56 @@ def hidden(*tensors: torch.Tensor) -> Hidden:
     return Hidden({str(i): nn.Parameter(t.clone()) for i, t in enumerate(tensors)})
 
 
+def all_of(parts: Hidden, target: float) -> Cell:
+    count = len(parts.params)
+    return Cell(tuple(range(count)), (1.0,) * count, target)
+
+
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9, 0.995, 1.0])
-def test_the_kth_magnitude_is_the_kth_of_the_sorted(name, share, monkeypatch):
+def test_the_threshold_is_the_kth_of_the_sorted(name, share, monkeypatch):
     monkeypatch.setattr(quantile, "_CHUNK", 512)
     values = DISTRIBUTIONS[name]
     ordered = values.float().abs().sort().values
     k = max(1, round(share * N))
     parts = hidden(values[:1000], values[1000:1001], values[1001:1001], values[1001:].reshape(60, 50))
-    assert quantile.kth_magnitude(parts, k) == ordered[k - 1].item()
+    assert thresholds(parts, [all_of(parts, share)]) == [ordered[k - 1].item()]
 
 
 @pytest.mark.parametrize("name", ["normal", "heavy tails", "bf16"])
-def test_the_density_is_the_share_above(name):
+def test_survivors_are_counted_for_each_parameter(name):
     values = DISTRIBUTIONS[name]
     d = values.float().abs().median().item()
-    expected = (values.float().abs() > d).double().mean().item()
-    assert quantile.density(hidden(values[:7], values[7:]), d) == pytest.approx(expected, abs=1e-12)
+    expected = [int((part.float().abs() > d).sum()) for part in (values[:7], values[7:])]
+    assert survivors(hidden(values[:7], values[7:]), [d, d]) == expected
+
+
+def test_several_cells_at_once():
+    a, b, c = DISTRIBUTIONS["normal"].split([1000, 1000, N - 2000])
+    one, two = thresholds(hidden(a, b, c), [Cell((0, 2), (1.0, 1.0), 0.9), Cell((1,), (1.0,), 0.3)])
+    both = torch.cat([a, c]).abs().sort().values
+    assert one == both[round(0.9 * len(both)) - 1].item()
+    assert two == b.abs().sort().values[299].item()
+
+
+def test_weights_may_count_more_than_one():
+    a, b = torch.randn(500, generator=G), 0.5 * torch.randn(300, generator=G)
+    (d,) = thresholds(hidden(a, b), [Cell((0, 1), (2.0, 7.0), 0.8)])
+    zeroed = 2.0 * (a.abs() <= d).sum() + 7.0 * (b.abs() <= d).sum()
+    assert 0.8 * 3100 <= zeroed < 0.8 * 3100 + 7.0
+
+
+def test_capped_weights_are_not_to_be_had():
+    a, b = torch.randn(500, generator=G), 0.1 * torch.randn(500, generator=G)
+    cap = b.abs().sort().values[449].item()
+    (d,) = thresholds(hidden(a, b), [Cell((0, 1), (1.0, 1.0), 0.9)], caps=[float("inf"), cap])
+    assert int((a.abs() <= d).sum()) + int((b.abs() <= min(d, cap)).sum()) == 900
+    assert int((b.abs() > min(d, cap)).sum()) == 50
 
 
 def test_memory_format_and_gaps_do_not_matter():
     values = torch.randn(8, 6, 5, 4, generator=G)
-    expected = values.abs().flatten().sort().values[99].item()
+    expected = values.abs().flatten().sort().values[95].item()
     for tensor in (values, values.to(memory_format=torch.channels_last), torch.cat([values, values], 3)[..., :4]):
-        assert quantile.kth_magnitude(hidden(tensor), 100) == expected
+        parts = hidden(tensor)
+        assert thresholds(parts, [all_of(parts, 0.1)]) == [expected]

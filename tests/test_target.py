@@ -56,7 +56,7 @@ def train(model: nn.Module, optimizer: Optimizer, scheduler, pruner: sp.Pruner, 
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
-        penalties.append(pruner.penalty)
+        penalties.append(getattr(pruner.source, "penalties", [0.0])[0])
     return penalties
 
 
@@ -70,11 +70,12 @@ def test_the_run_ends_at_the_target(target, optimizer, schedule, known):
     scheduler = SCHEDULES[schedule](opt)
     threshold = sp.TargetSparsity(target, STEPS, lr_scheduler=scheduler if known else None)
     pruner = sp.Pruner(sp.select(model), opt, threshold=threshold)
-    penalties = train(model, opt, scheduler, pruner, STEPS)
+    penalties = train(model, opt, scheduler, pruner, STEPS - 1)
+    before = max(pruner.source.levels)
+    train(model, opt, scheduler, pruner, STEPS)
     assert pruner.sparsity() == pytest.approx(target, abs=1e-3)
-    assert min(penalties[:-1]) >= 0
-    before = pruner.threshold - penalties[-1] * pruner._lrs[0]
-    assert before == pytest.approx(pruner.threshold, rel=0.1)  # the last step lands, it does not jump
+    assert before == pytest.approx(max(pruner.source.levels), rel=0.1)  # the last step lands, it does not jump
+    assert min(penalties) >= 0
     if known:
         middle = penalties[STEPS // 10 : -STEPS // 10]
         assert max(middle) < 8 * statistics.median(middle)  # no huge penalty at the end, as sine has
@@ -92,6 +93,73 @@ def test_past_the_end_the_threshold_stays():
     final = pruner.threshold
     train(model, opt, scheduler, pruner, 25)
     assert pruner.threshold == final
+
+
+def run(**options) -> tuple[nn.Module, sp.Pruner]:
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = SCHEDULES["cosine"](opt)
+    threshold = sp.TargetSparsity(options.pop("target"), STEPS, lr_scheduler=scheduler, **options)
+    pruner = sp.Pruner(sp.select(model), opt, threshold=threshold)
+    train(model, opt, scheduler, pruner, STEPS)
+    return model, pruner
+
+
+def zeros(model: nn.Module) -> dict[str, float]:
+    return {layer.name: layer.sparsity for layer in sp.summarize(model).layers}
+
+
+@pytest.mark.parametrize("budget", [sp.uniform, sp.erdos_renyi, sp.erk, {"0": 0.2, "3": 0.95, "7": 0.8}])
+def test_a_budget_is_kept_by_every_parameter(budget):
+    model, pruner = run(target=0.9, budget=budget)
+    table = budget(pruner.params, 0.9) if callable(budget) else {f"{name}.weight": s for name, s in budget.items()}
+    for name, sparsity in zeros(model).items():
+        assert sparsity == pytest.approx(table[name], abs=1 / pruner.params[name].numel())
+
+
+def test_a_target_may_count_multiplications():
+    model = network()
+    uses = sp.flops_per_weight(model, X[:1])
+    model, pruner = run(target=0.9, flops=uses)
+    dense = sum(uses[name] * p.numel() for name, p in pruner.params.items())
+    left = sum(uses[name] * int((p != 0).sum()) for name, p in pruner.params.items())
+    assert left / dense == pytest.approx(0.1, abs=1e-3)
+    assert abs(pruner.sparsity() - 0.9) > 0.01  # another thing than weights
+
+
+def test_no_layer_falls_below_the_minimum_and_the_target_is_met_all_the_same():
+    model, pruner = run(target=0.97, min_density=0.02)
+    assert pruner.sparsity() == pytest.approx(0.97, abs=1e-3)
+    for name, p in pruner.params.items():
+        assert int((p != 0).sum()) >= 0.02 * p.numel(), name
+    assert any(0.019 < 1 - sparsity < 0.021 for sparsity in zeros(model).values())  # the guard had work to do
+
+
+def test_an_impossible_target_is_refused():
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    with pytest.raises(ValueError, match=r"cannot reach 99\.0000% where min_density = 0\.05 leaves at most 94\."):
+        sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.99, STEPS, min_density=0.05))
+
+
+def test_an_unguarded_layer_that_dies_is_named():
+    with pytest.warns(UserWarning, match=r"Nothing is left of 0\.weight\."):
+        run(target=0.95, min_density=0.0, budget={"0": 1.0, "3": 0.9, "7": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("budget", "text"),
+    [
+        ({"0": 0.5, "3": 0.5}, "says nothing about 7.weight"),
+        ({"0": 0.5, "3": 0.5, "7": 0.5, "9": 0.5}, "names 9, which is not among the pruned parameters"),
+        ({"0": 0.5, "3": 0.5, "7": 1.5}, "must be between 0 and 1. Got 1.5."),
+    ],
+)
+def test_a_wrong_budget_is_refused(budget, text):
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    with pytest.raises(ValueError, match=text.replace(".", r"\.")):
+        sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.5, STEPS, budget=budget))
 
 
 @pytest.mark.parametrize("stop", [1, 57, 199])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from softprune import curves
+    from softprune.allocation import erdos_renyi, erk, flops_per_weight, uniform
     from softprune.gradient import identity, subgradient
     from softprune.paper import budgets
     from softprune.penalty import implied_penalty, threshold_from_penalty
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "allocation": ("erdos_renyi", "erk", "flops_per_weight", "uniform"),
     "gradient": ("identity", "subgradient"),
     "paper": ("budgets",),
     "penalty": ("implied_penalty", "threshold_from_penalty"),
@@ -60,12 +62,16 @@ __all__ = [
     "Trainable",
     "budgets",
     "curves",
+    "erdos_renyi",
+    "erk",
+    "flops_per_weight",
     "identity",
     "implied_penalty",
     "select",
     "subgradient",
     "summarize",
     "threshold_from_penalty",
+    "uniform",
 ]
 
 

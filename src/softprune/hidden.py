@@ -52,6 +52,7 @@ class Hidden:
     """θ for each of the given parameters."""
 
     def __init__(self, params: Mapping[str, nn.Parameter]) -> None:
+        self.names = list(params)
         self.params = list(params.values())
         self._thetas = [p.detach().clone() for p in self.params]
         self._any_sharded = any(_sharded(p) for p in self.params)
