@@ -158,8 +158,8 @@ layer     shape  parameters  zeros  sparsity  threshold  left  came back
 ------------------------------------------------------------------------
 total                     6      4    66.67%                4          0
 66.67% of 6 pruned parameters are zero; 4 parameters in 3 tensors are not pruned (40.00% of all 10).
-Nothing is left of 1 layers: 2.weight.
-After 1 steps; the last step implied an L1 penalty of 1."""
+Nothing is left of 1 layer: 2.weight.
+After 1 step; the last step implied an L1 penalty of 1."""
     )
 
 

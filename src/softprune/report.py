@@ -126,13 +126,14 @@ class Report:
         everything = self.parameters + others
         lines = [
             f"{self.sparsity:.2%} of {self.parameters:,} pruned parameters are zero; {others:,} parameters in "
-            f"{len(self.not_pruned)} tensors are not pruned ({self.zeros / everything:.2%} of all {everything:,})."
+            f"{_several(len(self.not_pruned), 'tensor')} are not pruned "
+            f"({self.zeros / everything:.2%} of all {everything:,})."
         ]
         if self.zeroed:
-            lines.append(f"Nothing is left of {len(self.zeroed)} layers: {', '.join(self.zeroed)}.")
+            lines.append(f"Nothing is left of {_several(len(self.zeroed), 'layer')}: {', '.join(self.zeroed)}.")
         if self.step is not None:
             penalty = "" if self.penalty is None else f"; the last step implied an L1 penalty of {self.penalty:.4g}"
-            lines.append(f"After {self.step:,} steps{penalty}.")
+            lines.append(f"After {_several(self.step, 'step')}{penalty}.")
         return lines
 
 
@@ -214,6 +215,10 @@ def _pack(mask: Tensor) -> Tensor:
 def _unpack(packed: Tensor, like: Tensor) -> Tensor:
     bits = packed.to(like.device).unsqueeze(1) >> torch.arange(8, dtype=torch.uint8, device=like.device)
     return (bits & 1).bool().flatten()[: like.numel()].view_as(like)
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

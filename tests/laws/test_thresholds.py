@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import softprune as sp
+from softprune.hidden import Hidden
 from softprune.threshold import Scheduled
 
 T = 12
@@ -21,6 +22,8 @@ THRESHOLDS = {
     "any function": lambda params: Scheduled(fifth_of_a_root),
     "LATS": lambda params: sp.LATS(penalty=0.3),
     "LATS with a start": lambda params: sp.LATS(penalty=0.5, start=4),
+    "target sparsity": lambda params: sp.TargetSparsity(0.7, T, refresh=2),
+    "target sparsity by ERK": lambda params: sp.TargetSparsity(0.7, T, budget=sp.erk, min_density=0.1),
     "STR": lambda params: sp.STR(params, init=-2.0),
     "STR with exp": lambda params: sp.STR(params, init=-2.0, transform="exp"),
     "STR-GS": lambda params: sp.STR(params, init=-2.0, shared=True),
@@ -28,6 +31,7 @@ THRESHOLDS = {
 }
 
 each_threshold = pytest.mark.parametrize("make", THRESHOLDS.values(), ids=THRESHOLDS.keys())
+each_pure = pytest.mark.parametrize("name", [name for name in THRESHOLDS if not name.startswith("target")])
 each_trainable = pytest.mark.parametrize("name", ["STR", "STR with exp", "STR-GS", "GPO"])
 
 
@@ -71,7 +75,7 @@ def train(make, steps=T, seen=lambda pruner: None, **options) -> sp.Pruner:
 @each_threshold
 def test_there_is_one_level_for_each_parameter_at_first_and_after_every_step(make):
     params = sp.select(model())
-    threshold = make(params)
+    threshold = make(params).watch(Hidden(params))
     columns = threshold.initial(3)
     for step in range(1, T + 3):
         assert all(len(column) == 3 for column in columns)
@@ -81,9 +85,9 @@ def test_there_is_one_level_for_each_parameter_at_first_and_after_every_step(mak
         columns = after
 
 
-@each_threshold
-def test_asking_for_levels_changes_nothing(make):
-    threshold = make(sp.select(model()))
+@each_pure
+def test_asking_for_levels_changes_nothing(name):
+    threshold = THRESHOLDS[name](sp.select(model()))
 
     def numbers(columns):
         return [[float(x) for x in column] for column in columns]

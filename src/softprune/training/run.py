@@ -177,9 +177,10 @@ class Run:
         config = self.config
         weights.save(tensors, self.folder / "model.safetensors", {"config": config.to_json()})
         plots.draw(self.folder, report)
+        aim = "" if config.target is None else f" (target {config.target:.2%})"
         lines = [
             f"# {config.method} · {config.network} · {config.data}",
-            f"Accuracy {accuracy:.2%} at {report.sparsity:.2%} sparsity after {steps:,} steps.",
+            f"Accuracy {accuracy:.2%} at {report.sparsity:.2%} sparsity{aim} after {steps:,} steps.",
             report.to_markdown(),
             *(f"![{path.stem}](plots/{path.name})" for path in sorted((self.folder / "plots").glob("*.png"))),
             f"```json\n{config.to_json()}\n```",
