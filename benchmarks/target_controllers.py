@@ -30,9 +30,10 @@ EPOCHS, BATCH = 20, 64
 TARGETS, SEEDS = (0.8, 0.9, 0.95, 0.98), (0, 1, 2)
 VARIANTS: dict[str, dict[str, float]] = {
     "softprune": {},
-    "quantile of |θ| now": {"LATE": 1e9},
+    "quantile from the start": {"LATE": 1e9},
+    "quantile in the last 15%": {"LATE": 0.15},
+    "prediction to the end": {"LATE": 1e-9},
     "odds ∝ x, not x^1.3": {"GROWTH": 1.0},
-    "no prediction late": {"LATE": 1e-9},
     "no smoothing": {"GAIN": 1.0},
 }
 FIELDS = ("variant", "target", "seed", "accuracy", "sparsity", "threshold", "spread", "last")

@@ -29,7 +29,7 @@ from softprune.threshold import Columns, Threshold, future_lrs
 GROWTH = 1.3  # b: how the odds grow with the learning done
 EARLY = 0.03  # of the learning: before it, the odds tell nothing, and D is guessed
 GUESS = 2.0  # times the quantile of the first |θ|
-LATE = 0.15  # of the learning: after 1 − LATE, D tends to the quantile
+LATE = 0.03  # of the learning: after 1 − LATE, D tends to the quantile
 GAIN = 0.5  # how far log μ moves towards each new solution
 RISK = 20.0  # times min_density: a layer this thin is watched closely
 
