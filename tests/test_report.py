@@ -143,6 +143,15 @@ def test_for_machines():
     }
 
 
+def test_a_report_written_down_reads_back_the_same():
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.3)) as pruner:
+        sp.summarize(pruner)
+        report = sp.summarize(pruner)
+    assert sp.Report.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
 def test_for_readers():
     model, optimizer, pruner = by_hand()
     sp.summarize(pruner)

@@ -103,16 +103,17 @@ def report(
     markdown: Annotated[bool, typer.Option(help="Print markdown.")] = False,
 ) -> None:
     """Print the sparsity of a run or of a model file, layer by layer."""
-    from softprune.report import summarize_tensors
+    from softprune.report import Report, summarize_tensors
     from softprune.training import weights
+    from softprune.training.run import Run
 
-    if path.is_dir():
-        from softprune.training.run import Run
-
-        path = Run.open(path).newest_weights()
     if not path.exists():
-        raise ConfigError(f"There is no file {path}.")
-    result = summarize_tensors(weights.read(path))
+        raise ConfigError(f"There is no file or folder {path}.")
+    run = Run.open(path) if path.is_dir() else None
+    if run is not None and run.outcome is not None:
+        result = Report.from_dict(run.outcome["report"])
+    else:
+        result = summarize_tensors(weights.read(run.newest_weights() if run is not None else path))
     typer.echo(result.to_markdown() if markdown else str(result))
 
 

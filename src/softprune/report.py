@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
@@ -88,6 +88,13 @@ class Report:
                 {**asdict(layer), "shape": list(layer.shape), "sparsity": layer.sparsity} for layer in self.layers
             ],
         }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The report that ``to_dict`` wrote."""
+        names = [field.name for field in fields(Layer)]
+        layers = (Layer(**{**{n: row[n] for n in names}, "shape": tuple(row["shape"])}) for row in values["layers"])
+        return cls(tuple(layers), values["not_pruned"], values["step"], values["penalty"])
 
     def to_markdown(self) -> str:
         head, *rows = self._rows()

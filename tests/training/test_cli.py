@@ -125,7 +125,7 @@ def test_schedules_are_drawn_and_tabulated(tmp_path):
         (["train", "digits/str", "strategy=fsdp"], "Cannot use the method 'str' with `strategy=fsdp`"),
         (["train", "digits/slats", "word"], "A setting is written key=value. Got 'word'."),
         (["train", "--resume", "/nowhere"], "is not a run: it holds no config.json"),
-        (["report", "/nowhere.safetensors"], "There is no file"),
+        (["report", "/nowhere.safetensors"], "There is no file or folder"),
         (["frontier", "digits/slats", "--final", "a"], "`--final` must be numbers"),
         (["frontier", "digits/slats"], "needs either `--final 0.1,0.2` or `--targets 0.8,0.9`"),
         (["train", "digits/slats", "target=95"], "`target` must be > 0 and < 1"),
