@@ -110,8 +110,9 @@ def report(
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
     run = Run.open(path) if path.is_dir() else None
-    if run is not None and run.outcome is not None:
-        result = Report.from_dict(run.outcome["report"])
+    complete = run.outcome if run is not None else None
+    if complete is not None:
+        result = Report.from_dict(complete["report"])
     else:
         result = summarize_tensors(weights.read(run.newest_weights() if run is not None else path))
     typer.echo(result.to_markdown() if markdown else str(result))
@@ -217,6 +218,3 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
-        typer.echo(f"Error: {error}. The command needs its extra: pip install 'softprune[train]'.", err=True)
-        sys.exit(1)

@@ -161,8 +161,7 @@ class Pruner:
     @property
     def threshold(self) -> float | dict[str, float]:
         """d: one number, or {name: d} where parameters differ."""
-        layerwise = self.trainable is not None and not self.trainable.shared
-        return self._named(_floats(self._columns[0]), layerwise)
+        return self._named(_floats(self._columns[0]))
 
     @property
     def penalty(self) -> float | dict[str, float]:
@@ -174,8 +173,7 @@ class Pruner:
         growth = (
             after - before for after, before in zip(_floats(self._columns[0]), _floats(self._previous[0]), strict=True)
         )
-        layerwise = self.trainable is not None and not self.trainable.shared
-        return self._named([quotient(g, lr) for g, lr in zip(growth, self._lrs, strict=True)], layerwise)
+        return self._named([quotient(g, lr) for g, lr in zip(growth, self._lrs, strict=True)])
 
     @property
     def theta(self) -> dict[str, Tensor]:
@@ -201,7 +199,8 @@ class Pruner:
             f"gradient={getattr(self.gradient, '__name__', self.gradient)}, step={self.step})"
         )
 
-    def _named(self, values: list[float], layerwise: bool) -> float | dict[str, float]:
+    def _named(self, values: list[float]) -> float | dict[str, float]:
+        layerwise = self.trainable is not None and not self.trainable.shared
         if not layerwise and len(set(values)) == 1:
             return values[0]
         return dict(zip(self.params, values, strict=True))

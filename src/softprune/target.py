@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -125,7 +124,7 @@ class Controller(Threshold):
 
     def state(self) -> dict[str, float]:
         numbers = {"learned": self.learned}
-        for name, values in (("penalty", self.penalties), ("level", self.levels), ("cap", self.caps)):
+        for name, values in self._lists().items():
             numbers |= {f"{name}.{i}": value for i, value in enumerate(values)}
         return numbers
 
@@ -133,8 +132,11 @@ class Controller(Threshold):
         if state.keys() != self.state().keys():
             raise ValueError("Cannot load this state: it was saved with another kind of threshold than TargetSparsity.")
         self.learned = state["learned"]
-        for name, values in (("penalty", self.penalties), ("level", self.levels), ("cap", self.caps)):
+        for name, values in self._lists().items():
             values[:] = [state[f"{name}.{i}"] for i in range(len(values))]
+
+    def _lists(self) -> dict[str, list[float]]:
+        return {"penalty": self.penalties, "level": self.levels, "cap": self.caps}
 
     def _spread(self) -> list[float]:
         """d of each parameter: its cell's, up to its cap."""
@@ -177,7 +179,7 @@ class Controller(Threshold):
         solved = max((final - d) / to_come, 0.2 * old)
         return (old ** (1 - GAIN) * solved**GAIN if old > 0 else solved), ahead
 
-    def _caps(self, watched: Any) -> list[float]:
+    def _caps(self, watched: Iterable[int]) -> list[float]:
         """For the watched parameters the threshold that leaves min_density of them."""
         caps = [math.inf] * len(self.hidden.params)
         sizes = [p.numel() for p in self.hidden.params]

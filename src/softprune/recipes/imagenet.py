@@ -6,6 +6,8 @@ and val/: write `data=/path/to/imagenet`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from softprune.recipes.recipe import Methods, Recipe, family
 from softprune.training.config import Config
 
@@ -23,7 +25,7 @@ RESNET50 = Config(
     compile=True,
     workers=16,
 )
-MOBILENET = Config(**{**vars(RESNET50), "network": "mobilenet_v1"})
+MOBILENET = replace(RESNET50, network="mobilenet_v1")
 
 _SLATS_256 = "76.57 ± 0.15% top-1 at 79.95% sparsity; final=0.5 gives 73.03% at 95.53% (Tab. 2, Tab. 3)"
 _CURVE = "about S-LATS's accuracy at equal sparsity, sparse sooner: pruning ends at {} of training (Fig. 4)"

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 import softprune as sp
 from softprune.curves import Cosine, Curve, Polynomial
 from softprune.errors import ConfigError
+from softprune.training import plots
 
 CURVES: dict[str, Curve] = {
     "cosine": Cosine(),
@@ -86,7 +87,5 @@ def _integral(final: float, epochs: int, out: Path) -> str:
 
 
 def _save(figure: Figure, path: Path) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    plots.save(figure, path)
     return f"  plot: {path}"

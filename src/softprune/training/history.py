@@ -17,6 +17,11 @@ from softprune.training.task import Task
 POINTS = 200  # of a curve, about
 
 
+def interval(steps: int) -> int:
+    """How many steps lie between two points of a curve."""
+    return max(1, steps // POINTS)
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -34,8 +39,8 @@ class History(Callback):
             self.path.write_text("".join(json.dumps(row) + "\n" for row in kept))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Task, outputs: Any, *_: Any) -> None:  # type: ignore[override]
-        step, every = trainer.global_step, max(1, pl_module.steps // POINTS)
-        if step % every and step != pl_module.steps:
+        step = trainer.global_step
+        if step % interval(pl_module.steps) and step != pl_module.steps:
             return
         row = {"step": step, "loss": float(outputs["loss"]), "lr": trainer.optimizers[0].param_groups[0]["lr"]}
         if pl_module.pruner is not None:

@@ -23,12 +23,12 @@ def draw(folder: Path, report: sp.Report) -> None:
     (folder / "plots").mkdir(exist_ok=True)
     curve = [row for row in rows if "threshold" in row]
     if curve:
-        _save(_threshold(curve), folder / "plots" / "threshold.png")
-        _save(_sparsity(curve, rows), folder / "plots" / "sparsity.png")
-        _save(_layers(report), folder / "plots" / "layers.png")
+        save(_threshold(curve), folder / "plots" / "threshold.png")
+        save(_sparsity(curve, rows), folder / "plots" / "sparsity.png")
+        save(_layers(report), folder / "plots" / "layers.png")
     turnover = [row for row in rows if row.get("left") is not None]
     if turnover:
-        _save(_turnover(turnover), folder / "plots" / "turnover.png")
+        save(_turnover(turnover), folder / "plots" / "turnover.png")
 
 
 def frontier(points: Sequence[tuple[str, float, float]], path: Path) -> None:
@@ -39,7 +39,7 @@ def frontier(points: Sequence[tuple[str, float, float]], path: Path) -> None:
     for label, sparsity, accuracy in ordered:
         axes.annotate(label, (100 * sparsity, 100 * accuracy), xytext=(4, 5), textcoords="offset points", fontsize=8)
     axes.set(xlabel="sparsity (%)", ylabel="accuracy (%)", title="accuracy against sparsity")
-    _save(figure, path)
+    save(figure, path)
 
 
 def _threshold(curve: Sequence[dict[str, Any]]) -> Figure:
@@ -96,7 +96,8 @@ def _plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure, and let go of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)

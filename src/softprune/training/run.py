@@ -30,7 +30,7 @@ from torch import Tensor
 
 import softprune as sp
 from softprune.errors import CheckpointError, ConfigError
-from softprune.training import checkpoint, methods, plots, weights
+from softprune.training import checkpoint, history, methods, plots, weights
 from softprune.training.config import Config
 from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
@@ -85,9 +85,9 @@ class Run:
         """Train from the newest checkpoint that can be read, or from the beginning."""
         config = self.config
         quieten()
-        if self.outcome is not None:
+        if (complete := self.outcome) is not None:
             say(f"{self.folder} is complete.")
-            return Outcome(self.outcome["accuracy"], self.outcome["sparsity"])
+            return Outcome(complete["accuracy"], complete["sparsity"])
         began = time.monotonic()
         images = dataset(config)
         module = Images(config, images)
@@ -96,7 +96,7 @@ class Run:
         if config.compile:
             task.network.compile()
         saver = checkpoint.Checkpoints(self.folder / "checkpoints", config.checkpoint_minutes)
-        trainer = self._trainer(config, task, [saver, *callbacks, *([Bar()] if progress else [])])
+        trainer = self._trainer(task, [saver, *callbacks, *([Bar()] if progress else [])])
         with saver:
             trainer.fit(task, module, ckpt_path=self._newest(say))
         if saver.stopped_by is not None:
@@ -148,7 +148,8 @@ class Run:
                 return path
         return None
 
-    def _trainer(self, config: Config, task: Task, callbacks: Sequence[Callback]) -> Trainer:
+    def _trainer(self, task: Task, callbacks: Sequence[Callback]) -> Trainer:
+        config = self.config
         return Trainer(
             accelerator=config.accelerator,
             devices=config.devices,
@@ -162,7 +163,7 @@ class Run:
             enable_checkpointing=False,
             enable_model_summary=False,
             enable_progress_bar=any(isinstance(callback, Bar) for callback in callbacks),
-            log_every_n_steps=max(1, task.steps // 200),
+            log_every_n_steps=history.interval(task.steps),
             logger=TensorBoardLogger(self.folder, name="", version="tensorboard")
             if find_spec("tensorboard")
             else False,
