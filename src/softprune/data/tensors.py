@@ -42,11 +42,11 @@ class TensorSplit(Split):
             images, labels, mean, std = self._on(device)
             drawn, numbers = -1, torch.empty(0)
             for epoch, indices in keys:
-                at = indices.to(device)
+                at = upload(indices, device)
                 batch = images[at]
                 if augment is not None:
                     if epoch != drawn:
-                        drawn, numbers = epoch, self._numbers(order.seed, epoch).to(device)
+                        drawn, numbers = epoch, upload(self._numbers(order.seed, epoch), device)
                     batch = augment(batch, numbers[at])
                 yield batch.float().sub_(mean).div_(std), labels[at]
 
@@ -61,6 +61,11 @@ class TensorSplit(Split):
             here = self.images, self.labels, self.mean[:, None, None], self.std[:, None, None]
             self._copies[device] = tuple(t.to(device) for t in here)  # type: ignore[assignment]
         return self._copies[device]
+
+
+def upload(tensor: Tensor, device: torch.device) -> Tensor:
+    """To the device, without waiting for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def pair(

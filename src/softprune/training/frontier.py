@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from softprune.data import Dataset
 from softprune.errors import ConfigError
 from softprune.training import plots
 from softprune.training.config import Config
+from softprune.training.images import dataset
 from softprune.training.run import Run
 
 
@@ -28,11 +30,14 @@ def walk(
 ) -> int | None:
     """Train what is missing and write table and plot. Returns the signal that stopped it, if one did."""
     rows: list[dict[str, float]] = []
+    images: Dataset | None = None  # read once, for all runs
     for value in values:
         change: dict[str, Any] = {key: value}
         run = _run(replace(config, **change), folder / f"{key}-{value:g}")
         say(f"{key} = {value:g}: {run.folder}")
-        outcome = run.train(say, progress)
+        if images is None and run.outcome is None:
+            images = dataset(config)
+        outcome = run.train(say, progress, images=images)
         if outcome.stopped_by is not None:
             say(f"Stopped; everything is saved. Start the same command again to go on in {folder}.")
             return outcome.stopped_by

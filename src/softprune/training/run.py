@@ -29,6 +29,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 from torch import Tensor
 
 import softprune as sp
+from softprune.data import Dataset
 from softprune.errors import CheckpointError, ConfigError
 from softprune.training import checkpoint, history, methods, plots, weights
 from softprune.training.config import Config
@@ -80,16 +81,23 @@ class Run:
         return json.loads(path.read_text()) if path.exists() else None
 
     def train(
-        self, say: Callable[[str], None] = print, progress: bool = True, callbacks: Sequence[Callback] = ()
+        self,
+        say: Callable[[str], None] = print,
+        progress: bool = True,
+        callbacks: Sequence[Callback] = (),
+        images: Dataset | None = None,
     ) -> Outcome:
-        """Train from the newest checkpoint that can be read, or from the beginning."""
+        """Train from the newest checkpoint that can be read, or from the beginning.
+
+        ``images`` are what ``config.data`` names, if they are at hand already.
+        """
         config = self.config
         quieten()
         if (complete := self.outcome) is not None:
             say(f"{self.folder} is complete.")
             return Outcome(complete["accuracy"], complete["sparsity"])
         began = time.monotonic()
-        images = dataset(config)
+        images = images or dataset(config)
         module = Images(config, images)
         seed_everything(config.seed, verbose=False)
         task = Task(config, len(images.classes), images.shape[0], module.batches())
