@@ -1,4 +1,4 @@
-"""What solving for the penalty costs: the quantile of |θ| over all weights, three passes in chunks.
+"""What solving for the penalty costs: the quantile of |θ| over all weights, four passes.
 
     python benchmarks/quantile.py [--out results.json]
 

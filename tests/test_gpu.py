@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from test_quantile import DISTRIBUTIONS
 from torch import nn
 
 import softprune as sp
 from softprune import multi_tensor
+from softprune.hidden import Hidden
 from softprune.multi_tensor import Pairs
+from softprune.quantile import Cell, survivors, thresholds
 
 pytestmark = [
     pytest.mark.gpu,
@@ -54,6 +57,23 @@ def test_unaligned_strided_and_special_values():
     w = torch.empty_like(theta)
     multi_tensor.soft_threshold(Pairs([w], [theta]), [0.0])
     torch.testing.assert_close(w, theta, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_quantiles_are_those_of_the_cpu(name, dtype):
+    """Several cells, caps, a tensor that is left out, one that is empty: all of it in one launch for each pass."""
+    values = DISTRIBUTIONS[name].to(dtype)
+    parts = [values[:1000], values[1000:1001], values[1001:1001], values[1001:3001].reshape(50, 40), values[3001:]]
+    cells = [Cell((0, 1, 2), (1.0, 1.0, 1.0), 0.4), Cell((3,), (2.0,), 0.3)]
+    caps = [parts[0].float().abs().median().item(), *[float("inf")] * 4]
+    found = {}
+    for device in ("cpu", "cuda"):
+        hidden = Hidden({str(i): nn.Parameter(part.to(device)) for i, part in enumerate(parts)})
+        assert hidden.pairs.launchable == (device == "cuda")
+        d = thresholds(hidden, cells, caps)
+        found[device] = d, survivors(hidden, [d[0], d[0], d[0], d[1], 0.5])
+    assert found["cpu"] == found["cuda"]
 
 
 def train(device: str, method: str, steps: int = 20, fused: bool = False, **step_arguments) -> sp.Pruner:

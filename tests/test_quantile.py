@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from softprune import quantile
+from softprune import digits
 from softprune.hidden import Hidden
 from softprune.quantile import Cell, survivors, thresholds
 
@@ -35,7 +35,7 @@ def all_of(parts: Hidden, target: float) -> Cell:
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9, 0.995, 1.0])
 def test_the_threshold_is_the_kth_of_the_sorted(name, share, monkeypatch):
-    monkeypatch.setattr(quantile, "_CHUNK", 512)
+    monkeypatch.setattr(digits, "_CHUNK", 512)
     values = DISTRIBUTIONS[name]
     ordered = values.float().abs().sort().values
     k = max(1, round(share * N))

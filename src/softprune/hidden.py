@@ -29,14 +29,19 @@ def local(tensor: Tensor) -> Tensor:
     return tensor._local_tensor if _sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
+def sharding(tensor: Tensor) -> Any:
+    """How a tensor is spread over processes: mesh and placements, which compare and hash; None if it is whole."""
+    return (tensor.device_mesh, tensor.placements) if _sharded(tensor) else None  # type: ignore[attr-defined]
+
+
 def totals(values: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """Sums over this process's shards, one for each parameter -> sums over the whole parameters."""
     if not any(_sharded(p) for p in parameters):
         return values
     alike: dict[Any, list[int]] = {}  # one collective for all parameters that are sharded alike
     for i, p in enumerate(parameters):
-        if _sharded(p):
-            alike.setdefault((p.device_mesh, p.placements), []).append(i)  # type: ignore[attr-defined]
+        if (key := sharding(p)) is not None:
+            alike.setdefault(key, []).append(i)
     values = values.clone()
     for (mesh, placements), members in alike.items():
         partial = [Replicate() if placement.is_replicate() else Partial() for placement in placements]

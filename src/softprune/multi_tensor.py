@@ -52,7 +52,7 @@ class Pairs:
     def table(self) -> Tensor:
         """The addresses of x, the addresses of θ and the lengths, on the device."""
         addresses = [x.data_ptr() for x in (*self.xs, *self.thetas)]
-        return _upload([*addresses, *self.numels], torch.int64, self.thetas[0].device)
+        return upload([*addresses, *self.numels], torch.int64, self.thetas[0].device)
 
     @cached_property
     def numels(self) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ def soft_threshold(pairs: Pairs, d: Column) -> None:
             pairs.table,
             pairs.blocks.owner,
             pairs.blocks.offset,
-            _on_device(d, pairs.table.device),
+            on_device(d, pairs.table.device),
             len(pairs.xs),
             **pairs.constants,
         )
@@ -95,7 +95,7 @@ def soft_threshold(pairs: Pairs, d: Column) -> None:
 def subgradient(pairs: Pairs, d: Tensor, overwrite: bool) -> Tensor:
     """dL/dd = −Σ dL/dw · sign(θ) over |θ| > d for every pair; with ``overwrite``, dL/dw ← dL/dw · 1{|θ| > d}."""
     if pairs.launchable:
-        d = _on_device(d, pairs.table.device)
+        d = on_device(d, pairs.table.device)
         partial = torch.empty(pairs.blocks.number, dtype=d.dtype, device=d.device)
         _subgradient_kernel[(pairs.blocks.number,)](
             pairs.table,
@@ -121,16 +121,16 @@ def _levels(d: Column) -> Any:
     return d.unbind() if isinstance(d, Tensor) else d
 
 
-def _on_device(d: Column, device: torch.device) -> Tensor:
+def on_device(d: Column, device: torch.device) -> Tensor:
     """The thresholds as a vector on the device."""
     if isinstance(d, Tensor):
         return d.to(device, non_blocking=True).contiguous()
     if all(x == d[0] for x in d):
         return torch.full((len(d),), d[0], dtype=torch.float64, device=device)
-    return _upload(d, torch.float64, device)
+    return upload(d, torch.float64, device)
 
 
-def _upload(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> Tensor:
+def upload(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers to the device, through pinned memory: the host does not wait."""
     return torch.tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
 
@@ -148,9 +148,9 @@ class _Blocks(NamedTuple):
 def _blocks(numels: tuple[int, ...], device: torch.device) -> _Blocks:
     starts = [range(0, max(n, 1), _BLOCK) for n in numels]
     return _Blocks(
-        owner=_upload([i for i, s in enumerate(starts) for _ in s], torch.int32, device),
-        offset=_upload([start for s in starts for start in s], torch.int64, device),
-        lengths=_upload([len(s) for s in starts], torch.int64, device),
+        owner=upload([i for i, s in enumerate(starts) for _ in s], torch.int32, device),
+        offset=upload([start for s in starts for start in s], torch.int64, device),
+        lengths=upload([len(s) for s in starts], torch.int64, device),
         number=sum(len(s) for s in starts),
     )
 
@@ -164,7 +164,7 @@ if triton is not None:
     }
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _locate(table, owner, offset, thresholds, count, ELEMENT: tl.constexpr, ALIGN: tl.constexpr):  # type: ignore[no-untyped-def]
+    def locate(table, owner, offset, thresholds, count, ELEMENT: tl.constexpr, ALIGN: tl.constexpr):  # type: ignore[no-untyped-def]
         """This block's tensor: pointers to x and θ, the elements left, and d."""
         tensor = tl.load(owner + tl.program_id(0))
         start = tl.load(offset + tl.program_id(0))
@@ -191,7 +191,7 @@ if triton is not None:
         ALIGN: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
-        w, theta, left, d = _locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
+        w, theta, left, d = locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
         d = d.to(COMPUTE)
         i = tl.arange(0, BLOCK)
         if left >= BLOCK:  # without a mask, loads and stores are 16 bytes wide
@@ -213,7 +213,7 @@ if triton is not None:
         ALIGN: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
-        grad, theta, left, d = _locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
+        grad, theta, left, d = locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
         d = d.to(COMPUTE)
         i = tl.arange(0, BLOCK)
         if left >= BLOCK:

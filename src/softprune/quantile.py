@@ -1,24 +1,24 @@
 """Order statistics of |θ| over many parameters, without sorting or concatenating them.
 
-The bits of a nonnegative float, read as an integer, are ordered as the floats are. So a quantile is found digit by
-digit: a histogram of the first 11 bits says in which bin it lies, a histogram of the next 11 bits within that bin, then
-the last 9. Three passes in chunks: time O(N), memory O(1), and the host waits three times. Across sharded parameters
-the histograms are summed, so that every process finds the same numbers.
+A quantile is found digit by digit: a histogram of the first 8 bits of all magnitudes, their exponents, says in which
+bin it lies, a histogram of the next 8 bits within that bin, and so on for 31 bits. Four passes: time O(N), memory O(1),
+and the host waits four times. Across sharded parameters the histograms are summed, so that every process finds the
+same numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from softprune.hidden import Hidden, totals
+from softprune import digits
+from softprune.digits import Digit
+from softprune.hidden import Hidden, sharding, totals
 
-_CHUNK = 1 << 22
-_DIGITS = ((20, 11), (9, 11), (0, 9))  # shift and width: 31 bits, the sign being zero
+_DIGITS = (Digit(23, 8), Digit(15, 8), Digit(7, 8), Digit(0, 7))  # 31 bits, the sign being zero
 
 
 @dataclass(frozen=True)
@@ -44,57 +44,48 @@ def thresholds(hidden: Hidden, cells: Sequence[Cell], caps: Sequence[float] | No
 
     Weights above their parameter's cap are not to be had: they count for nothing.
     """
-    count = len(hidden.params)
-    caps = caps or [math.inf] * count
-    prefixes = [0] * count
+    caps = caps or [math.inf] * len(hidden.params)
+    rows, kinds = _rows(hidden, cells)
     missing = [cell.wanted(hidden) for cell in cells]
     found = [0] * len(cells)
-    for shift, width in _DIGITS:
-        counts = torch.stack(
-            [
-                _histogram(theta, cap, prefix, shift, width)
-                for theta, cap, prefix in zip(hidden.thetas, caps, prefixes, strict=True)
-            ]
-        )
-        counts = totals(counts, hidden.params).cpu().double()
-        for c, cell in enumerate(cells):
-            weights = torch.tensor(cell.weights, dtype=torch.float64)
-            below = (weights @ counts[list(cell.members)]).cumsum(0)
-            digit = min(int((below < missing[c] - 1e-9 * abs(missing[c])).sum()), len(below) - 1)
-            missing[c] -= float(below[digit - 1]) if digit else 0.0
-            found[c] = found[c] << width | digit
-            for i in cell.members:
-                prefixes[i] = found[c]
+    for digit in _DIGITS:
+        prefixes = [found[kinds[row].cell] if row >= 0 else 0 for row in rows]
+        counts = digits.histogram(hidden.pairs, rows, len(kinds), caps, prefixes, digit)
+        counts = totals(counts, [hidden.params[kind.member] for kind in kinds]).cpu().double()
+        masses = torch.zeros(len(cells), digit.values, dtype=torch.float64)
+        masses.index_add_(0, torch.tensor([kind.cell for kind in kinds]), counts * _column([k.weight for k in kinds]))
+        below = masses.cumsum(1)
+        for c, row in enumerate(below):
+            value = min(int((row < missing[c] - 1e-9 * abs(missing[c])).sum()), digit.values - 1)
+            missing[c] -= float(row[value - 1]) if value else 0.0
+            found[c] = found[c] << digit.width | value
     return torch.tensor(found, dtype=torch.int32).view(torch.float32).tolist()
 
 
 def survivors(hidden: Hidden, d: Sequence[float]) -> list[int]:
     """How many weights of each parameter have |θ| > d. The host waits once."""
-    alive = [
-        torch.stack([(part > level).sum() for part in _magnitudes(theta)]).sum()
-        for theta, level in zip(hidden.thetas, d, strict=True)
-    ]
-    return [int(n) for n in totals(torch.stack(alive), hidden.params).tolist()]
+    return [int(n) for n in totals(digits.above(hidden.pairs, d), hidden.params).tolist()]
 
 
-def _magnitudes(theta: Tensor) -> Iterator[Tensor]:
-    """|θ| in single precision, chunk by chunk, in the order of memory."""
-    flat = theta.as_strided((theta.numel(),), (1,)) if _dense(theta) else theta.reshape(-1)
-    return (flat[start : start + _CHUNK].float().abs() for start in range(0, max(1, len(flat)), _CHUNK))
+@dataclass(frozen=True)
+class _Kind:
+    """Parameters that share a row of counts: of one cell, of equal weight, sharded alike; ``member`` is one of them."""
+
+    cell: int
+    weight: float
+    member: int
 
 
-def _dense(theta: Tensor) -> bool:
-    return theta.numel() > 0 and theta.untyped_storage().nbytes() == theta.numel() * theta.element_size()
+def _rows(hidden: Hidden, cells: Sequence[Cell]) -> tuple[list[int], list[_Kind]]:
+    """The row of each parameter, -1 for one without a cell, and what the rows are."""
+    rows = [-1] * len(hidden.params)
+    kinds: dict[object, tuple[int, _Kind]] = {}
+    for c, cell in enumerate(cells):
+        for i, weight in zip(cell.members, cell.weights, strict=True):
+            key = c, weight, sharding(hidden.params[i])
+            rows[i], _ = kinds.setdefault(key, (len(kinds), _Kind(c, weight, i)))
+    return rows, [kind for _, kind in kinds.values()]
 
 
-def _histogram(theta: Tensor, cap: float, prefix: int, shift: int, width: int) -> Tensor:
-    """How many magnitudes up to ``cap`` that begin with ``prefix`` go on with each of the 2^width digits."""
-    counts = torch.zeros(1 << width, dtype=torch.int64, device=theta.device)
-    for part in _magnitudes(theta):
-        bits = part.view(torch.int32)
-        fits = bits >> (shift + width) == prefix
-        if cap < math.inf:
-            fits &= part <= cap
-        digits = torch.where(fits, bits >> shift & (1 << width) - 1, -1)
-        counts += torch.histc(digits.float(), bins=1 << width, min=0, max=1 << width).long()
-    return counts
+def _column(values: Sequence[float]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)[:, None]
