@@ -120,6 +120,7 @@ def measure(batch_size: int, mode: str, rounds: int, steps: int, variants: list[
     weights = sum(p.numel() * p.element_size() for p in sp.select(plain.model).values())
     for variant, bench in benches.items():
         bench.turn(variant, 5 if CUDA else 1)  # warm-up, compilation
+    gc.freeze()  # the compiler leaves a million objects, which every collection would look at
     seconds: dict[str, list[float]] = {variant: [] for variant in variants}
     kept: dict[str, int] = {}
     for _ in range(rounds):

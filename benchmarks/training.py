@@ -77,7 +77,7 @@ def imagenet(steps: int, batch: int, workers: int) -> dict[str, object]:
     if not CUDA:
         config, size = replace(config, compile=False, precision="32-true", network="resnet18"), 64
     with tempfile.TemporaryDirectory() as out:
-        make_images(Path(out), max(2 * batch, 2048 if CUDA else 64))
+        make_images(Path(out), max(2 * batch, 1024 if CUDA else 64))
         files = data.folder(Path(out), size=size)
         seconds = {
             "files": train(config, files, steps),
@@ -97,8 +97,6 @@ def train(config: Config, images: Dataset, steps: int) -> float:
     seed_everything(0, verbose=False)
     module = Images(config, images)
     task = Task(config, len(images.classes), images.shape[0], module.batches())
-    if config.compile:
-        task.network.compile()
     clock = Clock(max(1, steps // 5))
     trainer = Trainer(
         max_steps=steps,

@@ -24,6 +24,7 @@ except ImportError:  # a CPU build of torch brings no Triton
         triton = None
 
 _CHUNK = 1 << 22
+_COPIES = 16  # of the counts on a GPU: blocks that add to the same address wait for each other
 
 
 @dataclass(frozen=True)
@@ -46,22 +47,26 @@ def histogram(
     The magnitudes of θ_i up to ``caps[i]`` that begin with ``prefixes[i]`` count in row ``rows[i]``; θ_i is left out
     where that is -1.
     """
-    counts = torch.zeros(number, digit.values, dtype=torch.int64, device=pairs.thetas[0].device)
+    device = pairs.thetas[0].device
     if pairs.launchable:
+        counts = torch.zeros(_COPIES, number, digit.values, dtype=torch.int64, device=device)
         _histogram_kernel[(pairs.blocks.number,)](
             pairs.table,
             pairs.blocks.owner,
             pairs.blocks.offset,
-            on_device(caps, counts.device),
-            upload(rows, torch.int64, counts.device),
-            upload(prefixes, torch.int32, counts.device),
+            on_device(caps, device),
+            upload(rows, torch.int64, device),
+            upload(prefixes, torch.int32, device),
             counts,
             len(pairs.thetas),
+            number,
             SHIFT=digit.shift,
             WIDTH=digit.width,
+            COPIES=_COPIES,
             **_constants(pairs),
         )
-        return counts
+        return counts.sum(0)
+    counts = torch.zeros(number, digit.values, dtype=torch.int64, device=device)
     for theta, row, cap, prefix in zip(pairs.thetas, rows, caps, prefixes, strict=True):
         for part in _magnitudes(theta) if row >= 0 else ():
             bits = part.view(torch.int32)
@@ -124,8 +129,10 @@ if triton is not None:
         prefixes,
         counts,
         count,
+        number,
         SHIFT: tl.constexpr,
         WIDTH: tl.constexpr,
+        COPIES: tl.constexpr,
         ELEMENT: tl.constexpr,
         ALIGN: tl.constexpr,
         BLOCK: tl.constexpr,
@@ -138,7 +145,7 @@ if triton is not None:
             bits = x.to(tl.int32, bitcast=True)
             fits = there & (bits >> (SHIFT + WIDTH) == tl.load(prefixes + tensor)) & ~(x > cap.to(tl.float32))
             value = (bits >> SHIFT) & ((1 << WIDTH) - 1)
-            counts += row << WIDTH
+            counts += (tl.program_id(0) % COPIES * number + row) << WIDTH
             values = tl.arange(0, 1 << WIDTH)
             found = tl.histogram(tl.where(fits, value, 0), 1 << WIDTH)
             found -= tl.where(values == 0, BLOCK - tl.sum(fits.to(tl.int32)), 0)

@@ -44,6 +44,20 @@ def complete(tmp_path_factory) -> Run:
     return run
 
 
+def test_a_compiled_network_is_compiled_once(tmp_path, complete):
+    """Not again for validation, nor for its smaller last batch, nor for the next run of a frontier."""
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    for name in ("one", "two"):
+        outcome = train(Run.create(tmp_path / name, SHORT.override(["compile=true"])))
+        assert counters["stats"]["unique_graphs"] == 1
+    uncompiled = complete.outcome
+    assert uncompiled is not None
+    assert outcome.accuracy == pytest.approx(uncompiled["accuracy"], abs=0.01)
+    assert outcome.sparsity == pytest.approx(uncompiled["sparsity"], abs=0.01)
+
+
 def test_the_folder_of_a_complete_run(complete):
     names = {path.relative_to(complete.folder).as_posix() for path in complete.folder.rglob("*")}
     assert {

@@ -101,8 +101,6 @@ class Run:
         module = Images(config, images)
         seed_everything(config.seed, verbose=False)
         task = Task(config, len(images.classes), images.shape[0], module.batches())
-        if config.compile:
-            task.network.compile()
         saver = checkpoint.Checkpoints(self.folder / "checkpoints", config.checkpoint_minutes)
         trainer = self._trainer(task, [saver, *callbacks, *([Bar()] if progress else [])])
         with saver:
