@@ -48,7 +48,7 @@ def install(extra: str, cpu: bool, env: dict[str, str]) -> None:
     choice: list[str] = []
     if cpu and env.get("PIP_FIND_LINKS"):  # a folder of wheels: take torch from there or fail, never a CUDA build
         env = {**env, "UV_FIND_LINKS": env["PIP_FIND_LINKS"]}
-        choice = ["--constraint", "constraints-cpu.txt"]
+        choice = ["--constraint", "constraints-cpu.txt", "--override", "overrides-cpu.txt"]
     elif cpu:
         choice = ["--torch-backend", "cpu"]
     run(["uv", "pip", "install", "--quiet", *choice, "--editable", f".[{extra}]"], env)

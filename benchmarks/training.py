@@ -50,10 +50,12 @@ class Clock(Callback):
         return (end - begin) / (last - first)
 
 
-def cifar10(folder: Path, epochs: int) -> dict[str, object]:
-    config = replace(recipes.get("cifar10/slats").config, data=str(folder), epochs=epochs)
+def cifar10(folder: Path, config: Config, small: str) -> tuple[dict[str, object], dict]:
+    """Train on a folder of CIFAR-10 and clock it; without a GPU a ``small`` network, uncompiled. Also returns
+    what report.json held."""
+    config = replace(config, data=str(folder))
     if not CUDA:
-        config = replace(config, compile=False, precision="32-true", network="resnet20")
+        config = replace(config, compile=False, precision="32-true", network=small)
     with tempfile.TemporaryDirectory() as out:
         run = Run.create(Path(out) / "run", config)
         batches = sum(1 for path in (folder / "train").rglob("*") if path.is_file()) // config.batch
@@ -61,13 +63,15 @@ def cifar10(folder: Path, epochs: int) -> dict[str, object]:
         begin = time.perf_counter()
         outcome = run.train(progress=False, callbacks=[clock])
         wall = time.perf_counter() - begin
+        complete = run.outcome
     return {
-        "run": f"cifar10/slats, {config.network}, {epochs} epochs, batch {config.batch}",
+        "run": f"{config.method}, {config.network}, {config.epochs} epochs, batch {config.batch}",
         "accuracy": outcome.accuracy,
         "sparsity": outcome.sparsity,
         "wall seconds": wall,
         "seconds an epoch": clock.seconds_a_step() * batches,
-    }
+        **outcome.figures,
+    }, complete
 
 
 def imagenet(steps: int, batch: int, workers: int) -> dict[str, object]:
@@ -127,15 +131,23 @@ def main() -> None:
     if options.job == "cifar10":
         if options.data is None:
             parser.error("cifar10 needs --data FOLDER")
-        result = cifar10(options.data, options.epochs)
+        result, _ = cifar10(
+            options.data, replace(recipes.get("cifar10/slats").config, epochs=options.epochs), "resnet20"
+        )
     else:
         result = imagenet(options.steps, options.batch, options.workers)
+    publish(result, options.out)
+
+
+def publish(result: dict[str, object], out: Path | None) -> None:
+    """Print one line each, and write the JSON file, nested values included, if one is wanted."""
     name = torch.cuda.get_device_name() if CUDA else f"CPU, {torch.get_num_threads()} threads"
     result = {"device": name, "torch": torch.__version__, **result}
     for key, value in result.items():
-        print(f"{key:36} {value:.4g}" if isinstance(value, float) else f"{key:36} {value}")
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1))
+        if not isinstance(value, dict):
+            print(f"{key:36} {value:.4g}" if isinstance(value, float) else f"{key:36} {value}")
+    if out:
+        out.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ def test_mlp_takes_any_size_and_sees_each_image_alone():
 
 
 def test_build_refuses_unknown_names_with_the_list_and_the_nearest():
-    with pytest.raises(ValueError, match=r"one of digits_resnet, mlp, .*, resnet50\. Got 'resnet51'") as e:
+    with pytest.raises(ValueError, match=r"one of digits_resnet, mlp, .*, sew_resnet18_cifar\. Got 'resnet51'") as e:
         build("resnet51", 10)
     assert "Did you mean 'resnet50'?" in str(e.value)
     assert "NETWORKS[name] = function" in str(e.value)

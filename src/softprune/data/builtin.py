@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from softprune.data.augment import Shift
-from softprune.data.needs import needs
 from softprune.data.order import generator
 from softprune.data.split import Dataset
 from softprune.data.tensors import numbered, pair
 from softprune.errors import ConfigError
+from softprune.needs import needs
 
 
 def digits() -> Dataset:

@@ -13,12 +13,14 @@ from torch import nn
 from softprune.errors import ConfigError
 from softprune.models.mobilenet import MobileNetV1, mobilenet_v1, mobilenet_v1_cifar
 from softprune.models.resnet import ResNet, resnet18, resnet50
+from softprune.models.sew import SEWResNet, sew_digits, sew_resnet18, sew_resnet18_cifar
 from softprune.models.small import digits_resnet, mlp, resnet18_cifar, resnet20
 
 __all__ = [
     "NETWORKS",
     "MobileNetV1",
     "ResNet",
+    "SEWResNet",
     "build",
     "digits_resnet",
     "mlp",
@@ -28,6 +30,9 @@ __all__ = [
     "resnet18_cifar",
     "resnet20",
     "resnet50",
+    "sew_digits",
+    "sew_resnet18",
+    "sew_resnet18_cifar",
 ]
 
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -39,6 +44,9 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet18_cifar": resnet18_cifar,
     "resnet20": resnet20,
     "resnet50": resnet50,
+    "sew_digits": sew_digits,
+    "sew_resnet18": sew_resnet18,
+    "sew_resnet18_cifar": sew_resnet18_cifar,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -35,25 +35,41 @@ class ResNet(nn.Module):
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
-        self.stages = [f"layer{number}" for number in range(1, len(depths) + 1)]
-        inputs = width
-        for number, depth in enumerate(depths):
-            blocks: list[nn.Module] = []
-            for index in range(depth):
-                blocks.append(block(inputs, width << number, stride=2 if number > 0 and index == 0 else 1))
-                inputs = (width << number) * block.expansion
-            self.add_module(self.stages[number], nn.Sequential(*blocks))
+        stages, inputs = stack(block, depths, width, block.expansion)
+        self.stages = list(stages)
+        for name, stage in stages.items():
+            self.add_module(name, stage)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(inputs, num_classes)
-        for m in self.modules():
-            if isinstance(m, nn.Conv2d):
-                nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+        initialize(self)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for stage in self.stages:
             x = self.get_submodule(stage)(x)
         return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+
+
+def stack(
+    block: Callable[[int, int, int], nn.Module], depths: Sequence[int], width: int, expansion: int = 1
+) -> tuple[dict[str, nn.Sequential], int]:
+    """Stages of ``block(inputs, width, stride)`` by name, and the channels that come out of the last."""
+    stages: dict[str, nn.Sequential] = {}
+    inputs = width
+    for number, depth in enumerate(depths):
+        blocks: list[nn.Module] = []
+        for index in range(depth):
+            blocks.append(block(inputs, width << number, 2 if number > 0 and index == 0 else 1))
+            inputs = (width << number) * expansion
+        stages[f"layer{number + 1}"] = nn.Sequential(*blocks)
+    return stages, inputs
+
+
+def initialize(network: nn.Module) -> None:
+    """torchvision's initial values of convolutions; the rest is torch's own."""
+    for m in network.modules():
+        if isinstance(m, nn.Conv2d):
+            nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
 
 
 class Block(nn.Module):

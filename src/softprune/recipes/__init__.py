@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 
 from softprune.errors import ConfigError
-from softprune.recipes import imagenet, small
+from softprune.recipes import imagenet, small, spiking
 from softprune.recipes.recipe import Recipe
 
 DEFAULT = "digits/slats"
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (*small.RECIPES, *imagenet.RECIPES)}
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (*small.RECIPES, *imagenet.RECIPES, *spiking.RECIPES)}
 
 
 def get(name: str) -> Recipe:

@@ -13,7 +13,12 @@ from softprune import data
 from softprune.data import Dataset, Loader
 from softprune.training.config import Config
 
-SMALL = {"digits_resnet": (1, 8, 8), "mlp": (1, 8, 8)}  # what the networks for digits look at
+SMALL = {  # synthetic images for networks that look at few pixels, or are slow to smoke-test
+    "digits_resnet": (1, 8, 8),
+    "mlp": (1, 8, 8),
+    "sew_digits": (1, 8, 8),
+    "sew_resnet18_cifar": (3, 8, 8),
+}
 
 
 def dataset(config: Config) -> Dataset:

@@ -16,8 +16,9 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from softprune.training import checkpoint, history, methods, plots, weights
 from softprune.training.config import Config
 from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
+from softprune.training.observer import Observation, Observed
 from softprune.training.task import Task
 
 
@@ -45,6 +47,7 @@ class Outcome:
     accuracy: float | None
     sparsity: float
     stopped_by: int | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)  # what else the network has to tell
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class Run:
         quieten()
         if (complete := self.outcome) is not None:
             say(f"{self.folder} is complete.")
-            return Outcome(complete["accuracy"], complete["sparsity"])
+            return Outcome(complete["accuracy"], complete["sparsity"], figures=complete["figures"])
         began = time.monotonic()
         images = images or dataset(config)
         module = Images(config, images)
@@ -110,11 +113,14 @@ class Run:
         report = sp.summarize(task.pruner) if task.pruner else sp.summarize(task.network)
         if task.pruner is not None:
             task.pruner.detach()
-        accuracy = trainer.validate(task, module, verbose=False)[0]["accuracy"]
+        observer = task.network.observer() if isinstance(task.network, Observed) else None
+        with observer or nullcontext():
+            accuracy = trainer.validate(task, module, verbose=False)[0]["accuracy"]
+        observed = observer.result() if observer else None
         tensors = weights.gather(task.network)
         if trainer.is_global_zero:
-            self._write(tensors, report, accuracy, task.steps, time.monotonic() - began)
-        return Outcome(accuracy, report.sparsity)
+            self._write(tensors, report, accuracy, task.steps, time.monotonic() - began, observed)
+        return Outcome(accuracy, report.sparsity, figures=observed.figures() if observed else {})
 
     def newest_weights(self) -> Path:
         """The model file of a complete run, the newest checkpoint of another."""
@@ -178,7 +184,13 @@ class Run:
         )
 
     def _write(
-        self, tensors: dict[str, Tensor], report: sp.Report, accuracy: float, steps: int, seconds: float
+        self,
+        tensors: dict[str, Tensor],
+        report: sp.Report,
+        accuracy: float,
+        steps: int,
+        seconds: float,
+        observed: Observation | None,
     ) -> None:
         """Everything a complete run leaves behind; report.json last, since it says that the run is complete."""
         config = self.config
@@ -189,6 +201,7 @@ class Run:
             f"# {config.method} · {config.network} · {config.data}",
             f"Accuracy {accuracy:.2%} at {report.sparsity:.2%} sparsity{aim} after {steps:,} steps.",
             report.to_markdown(),
+            *([observed.to_markdown()] if observed else []),
             *(f"![{path.stem}](plots/{path.name})" for path in sorted((self.folder / "plots").glob("*.png"))),
             f"```json\n{config.to_json()}\n```",
         ]
@@ -199,6 +212,8 @@ class Run:
             "seconds": seconds,
             "config": json.loads(config.to_json()),
             "report": report.to_dict(),
+            "figures": observed.figures() if observed else {},
+            "observed": observed.to_dict() if observed else None,
         }
         beside = self.folder / ".report.json"
         beside.write_text(json.dumps(values, indent=2))

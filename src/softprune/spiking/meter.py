@@ -1,0 +1,132 @@
+"""Measures a spiking network's activity while somebody else evaluates it.
+
+    with Meter(network) as meter:
+        for x, y in loader:
+            network(x)
+    print(meter.result().to_markdown())
+
+A spike costs one addition for each weight that is not zero and leads from its neuron to another: its fan-out, which is
+smaller at the border of an image and under a stride. So a layer's synaptic operations are Σ spikes · fan-out over its
+input, with the fan-out found by pulling ones back through the layer; no pass over the data is added.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
+
+import torch
+from spikingjelly.activation_based.neuron import BaseNode
+from spikingjelly.activation_based.op_counter import SimpleEnergyCostConfig
+from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
+
+from softprune.spiking.activity import Activity, Firing, Operations
+
+COST = SimpleEnergyCostConfig.fp32()  # Horowitz 2014, 45 nm: 0.9 pJ an addition, 4.6 pJ a multiply-accumulate
+
+
+@dataclass
+class _Neurons:
+    neurons: int
+    spikes: Tensor
+    chances: Tensor  # to fire: neurons · time steps · images
+
+
+@dataclass
+class _Weights:
+    dense: Tensor  # fan-outs, in the shape of the layer's input
+    pruned: Tensor
+    received: Tensor  # the input, summed over images and time steps
+    spikes: Tensor  # whether it was whole numbers, always
+    shown: Tensor  # images · time steps
+
+
+@dataclass
+class Meter:
+    """Hooks on every layer of neurons and weights, from ``with`` to its end; ``result()`` has what they saw.
+
+    A layer whose input was anything but whole numbers >= 0 (pixels, averages) multiplies. Compiled networks run
+    uncompiled meanwhile, since compilation leaves hooks out.
+    """
+
+    network: nn.Module
+    images: int = 0
+    _neurons: dict[str, _Neurons] = field(default_factory=dict)
+    _weights: dict[str, _Weights] = field(default_factory=dict)
+    _open: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        self._open.enter_context(torch.compiler.set_stance("force_eager"))
+        self._open.enter_context(self.network.register_forward_hook(self._count))
+        for name, m in self.network.named_modules():
+            if isinstance(m, BaseNode):
+                self._open.enter_context(m.register_forward_hook(partial(self._fired, name)))
+            elif isinstance(m, nn.Conv2d | nn.Linear):
+                self._open.enter_context(m.register_forward_hook(partial(self._reached, name)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def result(self) -> Activity:
+        """Of all processes together; every one of them must ask."""
+        images = int(_total(torch.tensor(self.images, device=next(iter(self._neurons.values())).spikes.device)))
+        firing = [
+            Firing(name, float(_total(s.spikes) / _total(s.chances)), s.neurons) for name, s in self._neurons.items()
+        ]
+        operations = [_operations(name, seen, images) for name, seen in self._weights.items()]
+        return Activity(tuple(firing), tuple(operations), images)
+
+    @torch.no_grad()
+    def _count(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        self.images += len(output)
+
+    @torch.no_grad()
+    def _fired(self, name: str, module: nn.Module, inputs: tuple[Any, ...], spikes: Tensor) -> None:
+        if name not in self._neurons:
+            zeros = spikes.new_zeros(2, dtype=torch.double)
+            self._neurons[name] = _Neurons(spikes[0, 0].numel(), *zeros)
+        seen = self._neurons[name]
+        seen.spikes += spikes.sum(dtype=torch.double)
+        seen.chances += spikes.numel()
+
+    @torch.no_grad()
+    def _reached(self, name: str, module: nn.Conv2d | nn.Linear, inputs: tuple[Tensor], output: Tensor) -> None:
+        x = inputs[0]
+        if name not in self._weights:
+            alive = (module.weight != 0).float()
+            dense, pruned = (_fan_out(module, weight, x, output) for weight in (torch.ones_like(alive), alive))
+            received, shown = torch.zeros_like(dense), dense.new_zeros(())
+            self._weights[name] = _Weights(dense, pruned, received, torch.ones_like(shown, dtype=torch.bool), shown)
+        seen = self._weights[name]
+        seen.received += x.sum(0, dtype=torch.double)
+        seen.spikes &= ((x >= 0) & (x == x.round())).all()
+        seen.shown += len(x)
+
+
+def _fan_out(module: nn.Conv2d | nn.Linear, weight: Tensor, x: Tensor, output: Tensor) -> Tensor:
+    """How many of the layer's weights that are 1 each of its inputs meets."""
+    if isinstance(module, nn.Linear):
+        return weight.sum(0, dtype=torch.double)
+    ones = torch.ones_like(output[:1], dtype=weight.dtype)
+    geometry = (module.stride, module.padding, module.dilation, module.groups)
+    met: Tensor = conv2d_input(x[:1].shape, weight, ones, *geometry)  # type: ignore[no-untyped-call]
+    return met[0].round().double()
+
+
+def _operations(name: str, seen: _Weights, images: int) -> Operations:
+    spikes = not _total((~seen.spikes).long())
+    received = _total(seen.received if spikes else seen.shown)  # a value is multiplied, be it 0 or not
+    dense, pruned = (float((received * fan_out).sum()) / images for fan_out in (seen.dense, seen.pruned))
+    return Operations(name, spikes, dense, pruned, COST.e_ac_pj if spikes else COST.e_mac_pj)
+
+
+def _total(value: Tensor) -> Tensor:
+    """The sum over processes."""
+    value = value.clone()
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(value)
+    return value
