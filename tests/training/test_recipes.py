@@ -1,9 +1,13 @@
 """Every recipe holds together, and the default keeps its promise."""
 
+from dataclasses import replace
+
 import pytest
+from PIL import Image
 
 from softprune import recipes
 from softprune.errors import ConfigError
+from softprune.training.images import dataset
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -27,6 +31,15 @@ def test_the_default_prunes_digits_to_90_percent_above_97_percent_accuracy(tmp_p
     outcome = run.train(say=lambda _: None, progress=False)
     assert outcome.sparsity >= 0.9
     assert outcome.accuracy > 0.97
+
+
+@pytest.mark.parametrize("name", ["cifar10/slats", "sew_cifar10/slats"])
+def test_recipes_for_cifar_see_its_images_as_they_are(name, tmp_path):
+    for split in ("train", "val"):
+        for label in ("cat", "dog"):
+            (tmp_path / split / label).mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(tmp_path / split / label / "0.png")
+    assert dataset(replace(recipes.get(name).config, data=str(tmp_path))).shape == (3, 32, 32)
 
 
 def test_an_unknown_recipe_is_answered_with_its_neighbours():

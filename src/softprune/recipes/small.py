@@ -11,6 +11,7 @@ from softprune.training.config import Config
 CIFAR10 = Config(
     network="resnet18_cifar",
     data="cifar10",
+    image_size=32,
     epochs=30,
     batch=512,
     lr=0.4,
