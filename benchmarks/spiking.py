@@ -31,7 +31,10 @@ def main() -> None:
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     quieten()
     result, complete = cifar10(options.data, config, small="sew_digits")
-    publish({**result, "config": complete["config"], "observed": complete["observed"]}, options.out)
+    observed = complete["observed"]
+    for name in ("synaptic_operations", "nanojoules"):
+        result |= {f"{kind} {name}": value for kind, value in observed[name].items()}
+    publish({**result, "config": complete["config"], "observed": observed}, options.out)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from torch.func import functional_call
 from torch.optim.lr_scheduler import LambdaLR
 
 import softprune as sp
+from softprune.models import SEWResNet
 
 STEPS = 8
 
@@ -80,6 +81,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     ),
     "lstm": Recurrent,
     "attention": Attentive,
+    "spiking": lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), SEWResNet((1, 1), 3, 1, width=4, small=True)),
 }
 
 

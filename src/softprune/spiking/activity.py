@@ -61,17 +61,14 @@ class Activity:
 
     def figures(self) -> dict[str, float]:
         """What runs are compared by."""
-        return {
-            "firing rate": self.rate,
-            "synaptic operations": self.pruned,
-            "dense synaptic operations": self.dense,
-            "energy (nJ)": self.nanojoules(),
-            "dense energy (nJ)": self.nanojoules(dense=True),
-        }
+        return {"firing rate": self.rate, "synaptic operations": self.pruned, "energy (nJ)": self.nanojoules()}
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "images": self.images,
+            "firing_rate": self.rate,
+            "synaptic_operations": {"dense": self.dense, "pruned": self.pruned},
+            "nanojoules": {"dense": self.nanojoules(dense=True), "pruned": self.nanojoules()},
             "firing": [asdict(layer) for layer in self.firing],
             "operations": [asdict(layer) for layer in self.operations],
         }

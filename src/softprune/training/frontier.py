@@ -1,12 +1,14 @@
 """Accuracy against sparsity: the same recipe at several final thresholds or targets, one run each.
 
-The folder holds one run for each of them, frontier.md, frontier.json and frontier.png. Started again, complete
-runs are only read, and one that was interrupted goes on where it was.
+The folder holds one run for each of them, frontier.md, frontier.json and frontier.png, and a plot of whatever else the
+network has to tell (a spiking one: firing-rate.png). Started again, complete runs are only read, and one that was
+interrupted goes on where it was.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,17 +44,24 @@ def walk(
             say(f"Stopped; everything is saved. Start the same command again to go on in {folder}.")
             return outcome.stopped_by
         assert outcome.accuracy is not None
-        rows.append({key: value, "sparsity": outcome.sparsity, "accuracy": outcome.accuracy})
+        rows.append({key: value, "sparsity": outcome.sparsity, "accuracy": outcome.accuracy, **outcome.figures})
         (folder / "frontier.json").write_text(json.dumps(rows, indent=2))
-    table = [f"| {key} | sparsity | accuracy |", "|---:|---:|---:|"]
-    table += [f"| {row[key]:g} | {row['sparsity']:.2%} | {row['accuracy']:.2%} |" for row in rows]
+    figures = [name for name in rows[0] if name not in (key, "sparsity", "accuracy")]
+    table = ["| " + " | ".join([key, "sparsity", "accuracy", *figures]) + " |", "|" + "---:|" * (3 + len(figures))]
+    for row in rows:
+        cells = [f"{row[key]:g}", f"{row['sparsity']:.2%}", f"{row['accuracy']:.2%}"]
+        table.append("| " + " | ".join(cells + [f"{row[name]:.4g}" for name in figures]) + " |")
     (folder / "frontier.md").write_text("\n".join(table) + "\n")
     say("\n".join(table))
-    plots.frontier(
-        [(f"{'D' if key == 'final' else key} = {row[key]:g}", row["sparsity"], row["accuracy"]) for row in rows],
-        folder / "frontier.png",
-    )
-    say(f"Plot: {folder / 'frontier.png'}")
+    labels = [f"{'D' if key == 'final' else key} = {row[key]:g}" for row in rows]
+    for name in ("accuracy", *figures):
+        path = folder / (
+            "frontier.png" if name == "accuracy" else f"{re.sub('[^a-z]+', '-', name.lower()).strip('-')}.png"
+        )
+        plots.frontier(
+            [(label, row["sparsity"], row[name]) for label, row in zip(labels, rows, strict=True)], name, path
+        )
+        say(f"Plot: {path}")
     return None
 
 

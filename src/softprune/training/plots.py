@@ -12,6 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 import softprune as sp
 from softprune.training import history
@@ -31,14 +32,16 @@ def draw(folder: Path, report: sp.Report) -> None:
         save(_turnover(turnover), folder / "plots" / "turnover.png")
 
 
-def frontier(points: Sequence[tuple[str, float, float]], path: Path) -> None:
-    """Accuracy against sparsity: (label, sparsity, accuracy) for each run."""
+def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) -> None:
+    """What is called ``name`` against sparsity: (label, sparsity, value) for each run."""
     figure, axes = _one()
     ordered = sorted(points, key=lambda point: point[1])
-    axes.plot([100 * s for _, s, _ in ordered], [100 * a for _, _, a in ordered], marker="o")
-    for label, sparsity, accuracy in ordered:
-        axes.annotate(label, (100 * sparsity, 100 * accuracy), xytext=(4, 5), textcoords="offset points", fontsize=8)
-    axes.set(xlabel="sparsity (%)", ylabel="accuracy (%)", title="accuracy against sparsity")
+    axes.plot([100 * sparsity for _, sparsity, _ in ordered], [value for _, _, value in ordered], marker="o")
+    for label, sparsity, value in ordered:
+        axes.annotate(label, (100 * sparsity, value), xytext=(4, 5), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="sparsity (%)", ylabel=name, title=f"{name} against sparsity")
+    if name == "accuracy":
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
     save(figure, path)
 
 

@@ -98,7 +98,7 @@ class Run:
         quieten()
         if (complete := self.outcome) is not None:
             say(f"{self.folder} is complete.")
-            return Outcome(complete["accuracy"], complete["sparsity"], figures=complete["figures"])
+            return Outcome(complete["accuracy"], complete["sparsity"], figures=complete.get("figures", {}))
         began = time.monotonic()
         images = images or dataset(config)
         module = Images(config, images)

@@ -1,0 +1,130 @@
+"""SEW ResNets: layers as in the paper's tables, a block by hand, and time."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import softprune as sp
+from softprune.models import SEWResNet, resnet18, sew_digits, sew_resnet18
+from softprune.models.sew import SEWBlock, add, inverted_and, logical_and
+from softprune.paper import finals
+from softprune.spiking.neurons import IF, LIF
+
+CONNECT = {"ADD": add, "AND": logical_and, "IAND": inverted_and}
+
+
+def test_layers_are_those_of_the_tables():
+    """Names in the tables' order of forward passes, shapes of a ResNet-18, and the tables' overall sparsities."""
+    with torch.device("meta"):
+        model, plain = sew_resnet18(), resnet18()
+    shapes = {name.removesuffix(".weight"): tuple(p.shape) for name, p in sp.select(model).items()}
+    ann = {name.removesuffix(".weight"): tuple(p.shape) for name, p in sp.select(plain).items()}
+    renamed = {f"{name}.0" if "layer" in name else name: shape for name, shape in ann.items()}
+    assert shapes == renamed
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in plain.parameters()) == 11_689_512
+    sizes = {name: p.numel() for name, p in sp.select(model).items()}
+    assert sum(sizes.values()) == 11_678_912
+    for table in ("slats", "sine"):
+        for final in finals("sew_resnet18", table=table):
+            budget = sp.budgets("sew_resnet18", final, table=table)
+            assert budget.keys() == shapes.keys()
+            overall = sum(budget[name] * sizes[f"{name}.weight"] for name in budget) / sum(sizes.values())
+            if (table, final) != ("slats", 7.0):  # a misprint: see `budgets`
+                assert overall == pytest.approx(budget.overall, abs=2e-4)
+
+
+def by_hand(block: SEWBlock, x: Tensor, connect: str) -> Tensor:
+    """Step by step, one image at a time and each neuron's u written out; batch normalisation as it evaluates."""
+
+    def fire(layers: nn.Sequential, inputs: list[Tensor]) -> list[Tensor]:
+        conv, bn = layers
+        u, out = torch.zeros(()), []
+        for value in inputs:
+            current = nn.functional.conv2d(value, conv.weight, stride=conv.stride, padding=conv.padding)
+            scale = bn.weight / (bn.running_var + bn.eps).sqrt()
+            u = u + (current - bn.running_mean[:, None, None]) * scale[:, None, None] + bn.bias[:, None, None]
+            s = (u >= 1).to(u)
+            u = torch.where(s == 1, torch.zeros_like(u), u)
+            out.append(s)
+        return out
+
+    images = []
+    for n in range(x.shape[1]):
+        inputs = [x[t, n] for t in range(len(x))]
+        spikes = fire(block.conv2, fire(block.conv1, inputs))
+        shortcut = inputs if block.downsample is None else fire(block.downsample[0], inputs)
+        join = {
+            "ADD": lambda a, s: a + s,
+            "AND": lambda a, s: (a.bool() & s.bool()).double(),
+            "IAND": lambda a, s: (~a.bool() & s.bool()).double(),
+        }[connect]
+        images.append(torch.stack([join(a, s) for a, s in zip(spikes, shortcut, strict=True)]))
+    return torch.stack(images, dim=1)
+
+
+@pytest.mark.parametrize("connect", CONNECT)
+@pytest.mark.parametrize(("outputs", "stride"), [(3, 1), (5, 2)])
+def test_a_block_is_what_it_is_by_hand(connect, outputs, stride):
+    block = SEWBlock(3, outputs, stride, IF, CONNECT[connect]).double().eval()
+    for m in block.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            m.running_mean.normal_(std=0.1)
+            m.running_var.uniform_(0.2, 1.0)
+            nn.init.normal_(m.bias, 0.3, 0.3)
+    x = (torch.rand(4, 2, 3, 6, 6) < 0.4).double()
+    out = block(x)
+    expected = by_hand(block, x, connect)
+    assert torch.equal(out, expected)
+    assert 0 < out.mean() < 1
+
+
+def test_a_still_image_is_a_sequence_that_does_not_move():
+    for neuron in (IF, lambda: LIF(tau=1.2)):
+        network = SEWResNet((1, 1), 5, 2, width=4, small=True, neuron=neuron, T=3).double()
+        x = torch.randn(2, 2, 8, 8, dtype=torch.double)
+        torch.testing.assert_close(network(x.expand(3, -1, -1, -1, -1)), network(x))
+        moving = torch.stack([x, x.flip(3), x.roll(1, 3)])
+        assert not torch.allclose(network(moving), network(x))
+
+
+def test_logits_are_averaged_over_time():
+    network = sew_digits().double()
+    fired = []
+    network.layer3.register_forward_hook(lambda module, inputs, out: fired.append(out))
+    logits = network(torch.randn(3, 1, 8, 8, dtype=torch.double))
+    (spikes,) = fired
+    assert all(spikes.flatten(1).any(1))
+    each = [network.fc(network.avgpool(spikes[t]).flatten(1)) for t in range(4)]
+    torch.testing.assert_close(logits, sum(each) / 4)
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")  # the compiler's own
+def test_compiled_it_is_one_graph_with_the_same_spikes():
+    torch._dynamo.reset()
+    network = SEWResNet((1,), 3, 1, width=4, small=True)
+    x = torch.randn(4, 1, 6, 6)
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    gradients = []
+    for forward in (network, compiled, compiled):
+        network.zero_grad()
+        forward(x).square().sum().backward()
+        gradients.append([p.grad for p in network.parameters()])
+        assert all(m.v == 0.0 for m in network.modules() if isinstance(m, IF))
+    for others in gradients[1:]:
+        torch.testing.assert_close(others, gradients[0])
+
+
+def test_models_are_imported_without_spikingjelly_and_say_what_is_missing():
+    program = (
+        "import sys; sys.modules['spikingjelly'] = None;"
+        "from softprune.models import build\n"
+        "try: build('sew_digits', 10, 1)\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == (
+        "`softprune.spiking` needs spikingjelly, which is not installed. Write `pip install 'softprune[snn]'`."
+    )
