@@ -8,8 +8,10 @@ from torch import nn
 import softprune as sp
 from softprune import multi_tensor
 from softprune.hidden import Hidden
+from softprune.models import sew_digits
 from softprune.multi_tensor import Pairs
 from softprune.quantile import Cell, survivors, thresholds
+from softprune.spiking.neurons import IF, LIF
 
 pytestmark = [
     pytest.mark.gpu,
@@ -203,3 +205,48 @@ def test_subgradient_in_one_launch(dtype, overwrite):
     )
     for g, b, e in zip(grads, before, expected, strict=True):
         assert torch.equal(g, e.to(dtype) if overwrite else b)
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")  # the compiler's own
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("make", [IF, LIF])
+def test_neurons_fire_the_same_as_a_kernel_and_compiled(make, dtype):
+    x = (2 * torch.randn(4 * 8, 16, 12, 12)).to(dtype).to(memory_format=torch.channels_last).view(4, 8, 16, 12, 12)
+    weights = torch.randn_like(x)
+
+    def fire(neurons: nn.Module, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        leaf = x.to(device).requires_grad_()
+        spikes = neurons(leaf)
+        spikes.backward(weights.to(device))
+        return spikes.detach().cpu(), leaf.grad.float().cpu()
+
+    torch._dynamo.reset()
+    spikes, gradient = fire(make(), "cpu")
+    for neurons in (make(), torch.compile(make(), fullgraph=True)):
+        theirs, slope = fire(neurons, "cuda")
+        assert (theirs != spikes).float().mean() < 1e-4
+        torch.testing.assert_close(slope, gradient, rtol=2e-2 if dtype is torch.bfloat16 else 1e-4, atol=1e-2)
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")
+def test_a_spiking_network_is_measured_after_compiled_training():
+    torch._dynamo.reset()
+    network = sew_digits().cuda().to(memory_format=torch.channels_last)
+    network.compile()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    x, y = torch.randn(32, 1, 8, 8, device="cuda"), torch.randint(10, (32,), device="cuda")
+    with sp.Pruner(sp.select(network), optimizer, threshold=sp.SLATS(0.1, 10)):
+        for _ in range(10):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = nn.functional.cross_entropy(network(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    network.eval()
+    with network.observer() as meter, torch.inference_mode(), torch.autocast("cuda", dtype=torch.bfloat16):
+        network(x)
+    activity = meter.result()
+    assert activity.images == 32
+    assert 0 < activity.rate < 1
+    assert 0 < activity.pruned < activity.dense
+    assert [layer.name for layer in activity.operations if not layer.spikes] == ["conv1", "fc"]

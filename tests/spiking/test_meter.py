@@ -1,5 +1,6 @@
 """Firing rates and synaptic operations against loops that count, and against spikingjelly's counters."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -162,6 +163,15 @@ def test_a_compiled_network_is_measured_too(network):
         network(x)
     assert watch(network, x) == expected
     assert not any(m._forward_hooks for m in (network, network.conv1))
+
+
+def test_processes_add_up_what_they_saw(network, monkeypatch):
+    """Two processes that saw the same images: twice the images, everything else as before."""
+    x = torch.randn(4, 2, 8, 8)
+    alone = watch(network, x)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda value: value.mul_(2))
+    assert watch(network, x) == replace(alone, images=8)
 
 
 def test_the_report_in_words(network):

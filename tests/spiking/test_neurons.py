@@ -119,6 +119,7 @@ def test_a_network_is_at_rest_before_and_after_each_batch():
         network(torch.randn(3, 2, 8, 8))  # broken off
     assert torch.equal(network(x), first)
     assert all(m.v == 0.0 for m in network.modules() if isinstance(m, IF))
+    assert not any(name.endswith(".v") for name in network.state_dict())  # so a checkpoint is whole without them
 
 
 def test_refusals():

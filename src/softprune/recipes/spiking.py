@@ -35,7 +35,7 @@ CIFAR10 = Config(
     compile=True,
     workers=0,
 )
-DIGITS = Config(network="sew_digits", data="digits", epochs=20, batch=64, lr=0.1, weight_decay=0.0, workers=0)
+DIGITS = Config(network="sew_digits", data="digits", epochs=20, batch=32, lr=0.1, weight_decay=0.0, workers=0)
 
 IMAGENET_METHODS: Methods = {
     "dense": ({"method": "dense"}, "63.18% top-1, as published for the network (Fang et al. 2021)"),
@@ -77,7 +77,7 @@ RECIPES: list[Recipe] = [
     *family(
         "sew_digits",
         DIGITS,
-        methods(slats=0.3, sine=0.3),
+        methods(slats=0.6, sine=0.3),
         reproduces="the paper's spiking network, in miniature, on scikit-learn's digits",
         cost="under a minute on two CPU cores",
     ),

@@ -1,0 +1,55 @@
+"""Spiking networks through the command's own machinery: trained, measured, compared."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from softprune import recipes
+from softprune.models import build
+from softprune.training import weights
+from softprune.training.frontier import walk
+from softprune.training.run import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
+
+
+def test_digits_are_learned_to_90_percent_at_80_percent_sparsity(tmp_path):
+    """A quarter of the recipe's epochs; what the run leaves behind says what the network did."""
+    config = recipes.get("sew_digits/slats").config.override(["epochs=5", "final=0.15"])
+    run = Run.create(tmp_path / "run", config)
+    outcome = run.train(say=lambda _: None, progress=False)
+    assert outcome.accuracy >= 0.9
+    assert outcome.sparsity >= 0.8
+    assert 0.05 < outcome.figures["firing rate"] < 0.5
+    observed = run.outcome["observed"]
+    assert observed["images"] == 450
+    assert observed["firing_rate"] == outcome.figures["firing rate"] == run.outcome["figures"]["firing rate"]
+    assert observed["synaptic_operations"]["pruned"] < 0.3 * observed["synaptic_operations"]["dense"]
+    layers = [layer["name"] for layer in run.outcome["report"]["layers"]]
+    assert {f"{layer['name']}.weight" for layer in observed["operations"]} == set(layers)
+    text = (run.folder / "report.md").read_text()
+    assert f"Firing rate {outcome.figures['firing rate']:.2%}" in text
+    assert Run.open(run.folder).train(say=lambda _: None) == outcome
+    network = build("sew_digits", 10, 1)
+    network.load_state_dict(weights.read(run.folder / "model.safetensors"))
+
+
+def test_a_frontier_of_firing_rates(tmp_path):
+    said: list[str] = []
+    config = replace(recipes.get("sew_digits/slats").smoke(), epochs=1)
+    assert walk(config, "final", [0.01, 0.1], tmp_path, said.append, progress=False) is None
+    rows = json.loads((tmp_path / "frontier.json").read_text())
+    assert list(rows[0]) == ["final", "sparsity", "accuracy", "firing rate", "synaptic operations", "energy (nJ)"]
+    head, rule, *_ = (tmp_path / "frontier.md").read_text().splitlines()
+    assert head == "| final | sparsity | accuracy | firing rate | synaptic operations | energy (nJ) |"
+    assert rule == "|---:|---:|---:|---:|---:|---:|"
+    for name in ("frontier", "firing-rate", "synaptic-operations", "energy-nj"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+        assert f"Plot: {tmp_path / name}.png" in said
+
+
+def test_other_networks_have_nothing_else_to_tell(tmp_path):
+    run = Run.create(tmp_path / "run", recipes.get("digits/slats").smoke())
+    assert run.train(say=lambda _: None, progress=False).figures == {}
+    assert run.outcome["observed"] is None
