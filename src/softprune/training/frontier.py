@@ -46,23 +46,28 @@ def walk(
         assert outcome.accuracy is not None
         rows.append({key: value, "sparsity": outcome.sparsity, "accuracy": outcome.accuracy, **outcome.figures})
         (folder / "frontier.json").write_text(json.dumps(rows, indent=2))
-    figures = [name for name in rows[0] if name not in (key, "sparsity", "accuracy")]
-    table = ["| " + " | ".join([key, "sparsity", "accuracy", *figures]) + " |", "|" + "---:|" * (3 + len(figures))]
-    for row in rows:
-        cells = [f"{row[key]:g}", f"{row['sparsity']:.2%}", f"{row['accuracy']:.2%}"]
-        table.append("| " + " | ".join(cells + [f"{row[name]:.4g}" for name in figures]) + " |")
+    table = _table(rows, key)
     (folder / "frontier.md").write_text("\n".join(table) + "\n")
     say("\n".join(table))
-    labels = [f"{'D' if key == 'final' else key} = {row[key]:g}" for row in rows]
-    for name in ("accuracy", *figures):
-        path = folder / (
-            "frontier.png" if name == "accuracy" else f"{re.sub('[^a-z]+', '-', name.lower()).strip('-')}.png"
-        )
-        plots.frontier(
-            [(label, row["sparsity"], row[name]) for label, row in zip(labels, rows, strict=True)], name, path
-        )
+    for name in [name for name in rows[0] if name not in (key, "sparsity")]:
+        points = [(f"{'D' if key == 'final' else key} = {row[key]:g}", row["sparsity"], row[name]) for row in rows]
+        path = folder / f"{'frontier' if name == 'accuracy' else re.sub('[^a-z]+', '-', name.lower()).strip('-')}.png"
+        plots.frontier(points, name, path)
         say(f"Plot: {path}")
     return None
+
+
+def _table(rows: Sequence[dict[str, float]], key: str) -> list[str]:
+    lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---:|" * len(rows[0])]
+    for row in rows:
+        known = [f"{row[key]:g}", f"{row['sparsity']:.2%}", f"{row['accuracy']:.2%}"]
+        cells = known + [_figure(value) for value in list(row.values())[3:]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _run(config: Config, folder: Path) -> Run:

@@ -42,6 +42,8 @@ def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) 
     axes.set(xlabel="sparsity (%)", ylabel=name, title=f"{name} against sparsity")
     if name == "accuracy":
         axes.yaxis.set_major_formatter(PercentFormatter(1))
+    else:
+        axes.set_ylim(bottom=0)
     save(figure, path)
 
 
