@@ -50,12 +50,12 @@ IMAGENET_METHODS: Methods = {
 }
 
 
-def methods(slats: float, sine: float) -> Methods:
-    """Dense, S-LATS and sine, with final thresholds D that suit the problem."""
+def methods(slats: tuple[float, str], sine: tuple[float, str]) -> Methods:
+    """Dense, S-LATS and sine, with final thresholds D that suit the problem, and what they end at."""
     return {
         "dense": ({"method": "dense"}, "the accuracy to compare with"),
-        "slats": ({"method": "slats", "final": slats}, "close to dense"),
-        "sine": ({"method": "sine", "final": sine}, "below S-LATS at equal sparsity"),
+        "slats": ({"method": "slats", "final": slats[0]}, slats[1]),
+        "sine": ({"method": "sine", "final": sine[0]}, sine[1]),
     }
 
 
@@ -70,14 +70,14 @@ RECIPES: list[Recipe] = [
     *family(
         "sew_cifar10",
         CIFAR10,
-        methods(slats=0.5, sine=0.5),
+        methods(slats=(0.5, "close to dense"), sine=(0.5, "below S-LATS at equal sparsity")),
         reproduces="the paper's spiking network, in small: SEW ResNet-18 on CIFAR-10",
         cost="minutes on one GPU",
     ),
     *family(
         "sew_digits",
         DIGITS,
-        methods(slats=0.6, sine=0.3),
+        methods(slats=(0.6, "98.6% at 94.3% sparsity; dense 98.8%"), sine=(0.3, "97.6% at 93.5% sparsity")),
         reproduces="the paper's spiking network, in miniature, on scikit-learn's digits",
         cost="under a minute on two CPU cores",
     ),
