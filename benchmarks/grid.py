@@ -1,110 +1,223 @@
 """Many runs of the command's recipes on one GPU, a few at a time; what is done already is not done again.
 
 A small network's step is bound by the host, so several processes share the GPU, each with the images in memory. A
-finished run is one line of JSON: its recipe, what was changed, accuracy, the report and the curves. Killed at any
-moment, a grid loses only the runs that were under way.
+folder of three tables takes what comes out, as it comes:
+
+    runs.csv      a run each: what it was, accuracy, sparsity, how constant the penalty was
+    layers.csv    a layer each: size, zeros, threshold                  (of the first seed)
+    curves.csv    a point each: sparsity, threshold, penalty, accuracy  (of the first seed)
+
+Killed at any moment, a grid loses only the runs that were under way.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import csv
 import multiprocessing
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch import Callback
 
 from softprune import data, recipes
 from softprune.training import history
 from softprune.training.run import Run
 
 CUDA = torch.cuda.is_available()
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+
+FIELDS = {
+    "runs": (
+        "job",
+        "accuracy",
+        "sparsity",
+        "threshold",
+        "zeroed",
+        "spread",
+        "last",
+        "firing rate",
+        "synaptic operations",
+        "energy (nJ)",
+        "seconds",
+        "device",
+    ),
+    "layers": ("job", "layer", "parameters", "zeros", "threshold"),
+    "curves": ("job", "step", "sparsity", "threshold", "penalty", "accuracy", "pull", "k"),
+}
+POINTS = 50  # of a curve
 
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe and changes to it, such as ``("final=0.1", "seed=1")``."""
+    """A recipe and changes to it, written as on the command line: ``cifar10/slats final=0.1 seed=1``."""
 
-    recipe: str
-    changes: tuple[str, ...]
+    text: str
 
-    def __str__(self) -> str:
-        return " ".join((self.recipe, *self.changes))
+    @property
+    def recipe(self) -> str:
+        return self.text.split()[0]
+
+    @property
+    def changes(self) -> dict[str, str]:
+        return dict(word.split("=", 1) for word in self.text.split()[1:])
+
+    @property
+    def first_seed(self) -> bool:
+        return self.changes.get("seed", "0") == "0"
+
+
+class Tables:
+    """The three tables of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.runs = self._read("runs")
+
+    def layers(self, job: str) -> list[Row]:
+        return [row for row in self._read("layers") if row["job"] == job]
+
+    def curve(self, job: str) -> list[Row]:
+        return [row for row in self._read("curves") if row["job"] == job]
+
+    def add(self, run: Row, layers: Iterable[Row], curve: Iterable[Row]) -> None:
+        """The run last: it says that the others are complete."""
+        self._append("layers", layers)
+        self._append("curves", curve)
+        self._append("runs", [run])
+        self.runs.append({key: str(value) for key, value in run.items()})
+
+    def _read(self, name: str) -> list[Row]:
+        path = self.folder / f"{name}.csv"
+        return list(csv.DictReader(path.open())) if path.exists() else []
+
+    def _append(self, name: str, rows: Iterable[Row]) -> None:
+        path = self.folder / f"{name}.csv"
+        begin = not path.exists()
+        with path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS[name], restval="", lineterminator="\n")
+            if begin:
+                writer.writeheader()
+            writer.writerows({key: _short(row.get(key)) for key in FIELDS[name]} for row in rows)
+
+
+def _short(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+class Pull(Callback):
+    """What moves a trained threshold: how strong the gradient on s is against weight decay, λ·s; and GPO's k."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._gradient: torch.Tensor | None = None
+
+    def on_train_start(self, trainer: Any, task: Any) -> None:
+        if task.pruner is not None and task.pruner.trainable is not None:
+            task.pruner.trainable.s.register_hook(self._see)
+
+    def _see(self, gradient: torch.Tensor) -> None:
+        self._gradient = gradient.detach()
+
+    def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
+        if self._gradient is None or trainer.global_step % history.interval(task.steps):
+            return
+        threshold = task.pruner.trainable
+        decay = next(
+            group["weight_decay"]
+            for group in trainer.optimizers[0].param_groups
+            if any(p is threshold.s for p in group["params"])
+        )
+        row = {"step": trainer.global_step, "pull": float((self._gradient / (decay * threshold.s)).abs().mean())}
+        if hasattr(threshold, "b"):
+            row["k"] = float(threshold.SCALE * threshold.b.abs().mean())
+        self.rows.append(row)
 
 
 _images: data.Dataset | None = None
 
 
-def prepare(folder: Path) -> None:
-    """In each process, once: read and decode the images."""
+def prepare(folder: Path | None) -> None:
+    """In each process, once: read and decode the images. One thread: the work is the GPU's, or small."""
+    torch.set_num_threads(1)
     global _images
-    _images = data.folder(folder)
+    _images = None if folder is None else data.folder(folder)
 
 
-def work(job: Job, folder: Path) -> dict[str, Any]:
-    config = replace(recipes.get(job.recipe).config, data=str(folder)).override(job.changes)
+def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
+    config = recipes.get(job.recipe).config.override(job.text.split()[1:])
+    if folder is not None:
+        config = replace(config, data=str(folder))
     if not CUDA:
-        config = replace(config, network="resnet20", compile=False, precision="32-true")
-    begin = time.perf_counter()
+        config = replace(config, compile=False, precision="32-true")
+    begin, pull = time.perf_counter(), Pull()
     with tempfile.TemporaryDirectory() as out:
         run = Run.create(Path(out) / "run", config)
-        outcome = run.train(progress=False, images=_images)
-        curves = history.read(run.folder / "history.jsonl")
+        outcome = run.train(say=lambda _: None, progress=False, callbacks=[pull], images=_images)
+        points = history.read(run.folder / "history.jsonl")
         complete = run.outcome
     assert complete is not None
-    return {
-        "job": str(job),
-        "recipe": job.recipe,
-        "changes": dict(change.split("=", 1) for change in job.changes),
+    layers = complete["report"]["layers"]
+    row = {
+        "job": job.text,
         "accuracy": outcome.accuracy,
         "sparsity": outcome.sparsity,
+        "threshold": max((layer["threshold"] or 0.0 for layer in layers), default=0.0),
+        "zeroed": sum(layer["zeros"] == layer["parameters"] for layer in layers),
+        **_constancy([point["penalty"] for point in points if "penalty" in point]),
+        **outcome.figures,
         "seconds": time.perf_counter() - begin,
         "device": torch.cuda.get_device_name() if CUDA else "CPU",
-        "report": complete["report"],
-        "history": curves,
+    }
+    if not job.first_seed:
+        return row, [], []
+    curve = [point for point in points if "sparsity" in point]
+    thinned = curve[:: max(1, len(curve) // POINTS)] + [point for point in points if "accuracy" in point]
+    thinned += pull.rows[:: max(1, len(pull.rows) // POINTS)]
+    return (
+        row,
+        [{"job": job.text, "layer": layer["name"], **layer} for layer in layers],
+        [{"job": job.text, **point} for point in sorted(thinned, key=lambda point: point["step"])],
+    )
+
+
+def _constancy(penalties: Sequence[float]) -> Row:
+    """``spread``: deviation over mean of the penalty between 10% and 90% of training; ``last``: its mean over the
+    last 5% in units of that mean, the last step left out."""
+    middle = penalties[len(penalties) // 10 : -len(penalties) // 10]
+    if len(middle) < 20 or not (mean := statistics.fmean(middle)):
+        return {}
+    return {
+        "spread": statistics.stdev(middle) / mean,
+        "last": statistics.fmean(penalties[-len(penalties) // 20 : -1]) / mean,
     }
 
 
-def run(jobs: Callable[[Rows], Sequence[Job]], folder: Path, out: Path, processes: int) -> Rows:
-    """Do what ``jobs`` asks for and ``out`` lacks; ``jobs`` sees what is done, and is asked again after each run."""
-    rows = read(out)
-    known = {row["job"] for row in rows}
+def run(jobs: Callable[[list[Row]], Sequence[Job]], folder: Path | None, tables: Tables, processes: int) -> None:
+    """Do what ``jobs`` asks for and the tables lack; ``jobs`` sees the runs done, and is asked again after each."""
+    known = {row["job"] for row in tables.runs}
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, prepare, (folder,)) as pool, out.open("a") as file:
+    with ProcessPoolExecutor(processes, spawn, prepare, (folder,)) as pool:
         waiting = {}
         while True:
-            for job in jobs(rows):
-                if str(job) not in known:
-                    known.add(str(job))
+            for job in jobs(tables.runs):
+                if job.text not in known:
+                    known.add(job.text)
                     waiting[pool.submit(work, job, folder)] = job
             if not waiting:
-                return rows
+                return
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                row, job = future.result(), waiting.pop(future)
-                rows.append(row)
-                file.write(json.dumps(row) + "\n")
-                file.flush()
-                print(f"{row['accuracy']:.2%} at {row['sparsity']:.2%} in {row['seconds']:.0f} s: {job}", flush=True)
-
-
-def read(path: Path) -> Rows:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def arguments(description: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", type=Path, help="CIFAR-10: a folder with train/ and test/ class folders")
-    parser.add_argument(
-        "--runs", type=Path, required=True, help="finished runs, a line of JSON each; more are appended"
-    )
-    parser.add_argument("--csv", type=Path, help="write the table's rows here")
-    parser.add_argument("--processes", type=int, default=3 if CUDA else 1)
-    parser.add_argument("--epochs", type=int, default=30)
-    return parser.parse_args()
+                del waiting[future]
+                row, layers, curve = future.result()
+                tables.add(row, layers, curve)
+                print(
+                    f"{row['accuracy']:.2%} at {row['sparsity']:.2%} in {row['seconds']:.0f} s: {row['job']}",
+                    flush=True,
+                )

@@ -11,7 +11,6 @@ from softprune.training.config import Config
 CIFAR10 = Config(
     network="resnet18_cifar",
     data="cifar10",
-    image_size=32,
     epochs=30,
     batch=512,
     lr=0.4,
@@ -56,7 +55,7 @@ RECIPES: list[Recipe] = [
     *family(
         "cifar10",
         CIFAR10,
-        methods(final=0.1, init=-12.0, decay=1e-2, blend_decay=2e-2),
+        methods(final=0.1, init=-120.0, decay=5e-4, blend_decay=2e-2),
         reproduces="the paper's comparison, in small: ResNet-18 on CIFAR-10",
         cost="about a minute on one H200",
     ),

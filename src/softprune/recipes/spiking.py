@@ -24,7 +24,6 @@ IMAGENET = Config(
 CIFAR10 = Config(
     network="sew_resnet18_cifar",
     data="cifar10",
-    image_size=32,
     epochs=60,
     batch=256,
     lr=0.1,

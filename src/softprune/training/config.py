@@ -19,7 +19,7 @@ class Config:
     # what is trained
     network: str = "digits_resnet"
     data: str = "digits"  # "digits", "synthetic", "idx:FOLDER", or a folder with train/ and val/
-    image_size: int = 224  # large images are cropped to this
+    image_size: int | None = None  # to which images are cropped; when None, 224, and small images stay as they are
     # how it is trained
     epochs: int = 40
     batch: int = 64  # over all processes
@@ -56,8 +56,8 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "image_size", "nodes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` must be >= 1. Got {getattr(self, name)}.")
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ConfigError(f"`{name}` must be >= 1. Got {value}.")
         for name in ("lr", "weight_decay", "momentum", "label_smoothing", "warmup", "start", "workers", "seed"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"`{name}` must be >= 0. Got {getattr(self, name)}.")

@@ -1,0 +1,396 @@
+"""Tables and figures of docs/results.md, from the runs that `benchmarks/findings.py` made.
+
+    python benchmarks/figures.py            # reads docs/data/findings, draws docs/images/findings-*.png
+
+In docs/results.md, what stands between `<!-- NAME -->` and `<!-- end -->` is replaced by the table of that name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from findings import FINALS, TABLES
+from grid import Job, Tables
+from matplotlib.axes import Axes
+
+import softprune as sp
+
+DOCS = Path(__file__).parent.parent / "docs"
+BATCHES = 97  # of CIFAR-10, an epoch at batch 512
+FAMILY = "cifar10"
+STDS = {"slats": "S-LATS", "sine": "sine"}
+LEVELS = (0.9, 0.95, 0.98, 0.99)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    accuracy: float
+    sparsity: float
+    zeroed: int
+    job: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """One method at several values of a setting: {value: its runs, a seed each}."""
+
+    points: dict[float, list[Outcome]]
+
+    def at(self, sparsity: float) -> list[float]:
+        """Each seed's accuracy there: linear in the log odds between its runs, nothing outside of them."""
+        found = []
+        for runs in zip(*(self.points[value] for value in sorted(self.points)), strict=False):
+            ordered = sorted(runs, key=lambda run: run.sparsity)
+            for low, high in pairwise(ordered):
+                if low.sparsity <= sparsity <= high.sparsity:
+                    a, b, x = (math.log(s / (1 - s)) for s in (low.sparsity, high.sparsity, sparsity))
+                    found.append(low.accuracy + (high.accuracy - low.accuracy) * ((x - a) / (b - a) if b > a else 0))
+                    break
+        return found
+
+
+class Results:
+    def __init__(self, folder: Path) -> None:
+        self.tables = Tables(folder)
+        self.outcomes = [
+            Outcome(float(row["accuracy"]), float(row["sparsity"]), int(row["zeroed"]), row["job"])
+            for row in self.tables.runs
+        ]
+
+    def series(self, method: str, key: str, family: str = FAMILY, **settings: str) -> Series:
+        """The runs of a recipe that differ in ``key`` and in their seed only."""
+        points: dict[float, list[Outcome]] = {}
+        for outcome in self.outcomes:
+            changes = Job(outcome.job).changes
+            same = changes.keys() == {key, "seed", *settings} and settings.items() <= changes.items()
+            if Job(outcome.job).recipe == f"{family}/{method}" and same:
+                points.setdefault(float(changes[key]), []).append(outcome)
+        for runs in points.values():
+            runs.sort(key=lambda run: run.job)
+        return Series(dict(sorted(points.items())))
+
+    def dense(self, family: str = FAMILY, **settings: str) -> list[Outcome]:
+        jobs = [(outcome, Job(outcome.job)) for outcome in self.outcomes]
+        return [
+            outcome
+            for outcome, job in jobs
+            if job.recipe == f"{family}/dense"
+            and job.changes.items() - {("seed", job.changes["seed"])} == settings.items()
+        ]
+
+    def targets(self) -> dict[str, list[Outcome]]:
+        """The runs with a target, by the D of the S-LATS run that set it."""
+        found: dict[str, list[Outcome]] = {}
+        for outcome in self.outcomes:
+            if "target" in (changes := Job(outcome.job).changes):
+                found.setdefault(changes["final"], []).append(outcome)
+        return found
+
+    def curve(self, job: str, field: str) -> tuple[list[float], list[float]]:
+        """Epochs, and a column of the run's curve."""
+        rows = [row for row in self.tables.curve(job) if row[field] != ""]
+        return [int(row["step"]) / BATCHES for row in rows], [float(row[field]) for row in rows]
+
+    def numbers(self, job: str) -> dict[str, str]:
+        return next(row for row in self.tables.runs if row["job"] == job)
+
+
+def percent(values: Sequence[float]) -> str:
+    """Mean ± deviation, in percent."""
+    if not values:
+        return ""
+    deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * statistics.fmean(values):.2f}{deviation}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def accuracies(runs: Sequence[Outcome]) -> str:
+    return percent([run.accuracy for run in runs])
+
+
+def sparsities(runs: Sequence[Outcome]) -> str:
+    return percent([run.sparsity for run in runs])
+
+
+def side_by_side(key: str, methods: dict[str, Series]) -> str:
+    """Accuracy and sparsity at each value of a setting, a pair of columns for each method."""
+    head = [key, *(f"{name}: {what}" for name in methods for what in ("accuracy", "sparsity"))]
+    values = sorted({value for series in methods.values() for value in series.points})
+    rows = []
+    for value in values:
+        cells = [f"{value:g}"]
+        for series in methods.values():
+            runs = series.points.get(value, [])
+            cells += [accuracies(runs), sparsities(runs)]
+        rows.append(cells)
+    return table(head, rows)
+
+
+def at_equal_sparsity(methods: dict[str, Series], levels: Sequence[float] = LEVELS) -> str:
+    rows = [[name, *(percent(series.at(level)) for level in levels)] for name, series in methods.items()]
+    return table(["accuracy at", *(f"{level:.0%}" for level in levels)], rows)
+
+
+def frontier(axes: Axes, methods: dict[str, Series]) -> None:
+    """Accuracy against density, both as means, with the deviation of the accuracy."""
+    for name, series in methods.items():
+        points = [runs for runs in series.points.values() if runs]
+        if points:
+            axes.errorbar(
+                [100 * (1 - statistics.fmean(run.sparsity for run in runs)) for runs in points],
+                [100 * statistics.fmean(run.accuracy for run in runs) for runs in points],
+                [100 * statistics.stdev(r.accuracy for r in runs) if len(runs) > 1 else 0 for runs in points],
+                marker="o",
+                ms=4,
+                capsize=2,
+                label=name,
+            )
+    axes.set(xscale="log", xlabel="weights left (%)", ylabel="accuracy (%)")
+    for formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        formatter("{x:g}")
+    axes.invert_xaxis()
+    axes.legend(frameon=False, fontsize=8)
+
+
+def plots(count: int) -> tuple[plt.Figure, list[Axes]]:
+    figure, axes = plt.subplots(1, count, figsize=(5.2 * count, 3.8), layout="constrained", squeeze=False)
+    for one in axes[0]:
+        one.spines[["top", "right"]].set_visible(False)
+    return figure, list(axes[0])
+
+
+def save(figure: plt.Figure, name: str, images: Path) -> None:
+    images.mkdir(parents=True, exist_ok=True)
+    figure.savefig(images / f"findings-{name}.png", dpi=120)
+    plt.close(figure)
+
+
+# -- the findings -----------------------------------------------------------------------------------------------------
+
+
+def lats(results: Results, images: Path) -> str:
+    methods = {"LATS": results.series("lats", "final"), "S-LATS": results.series("slats", "final")}
+    return side_by_side("D", methods)
+
+
+def target(results: Results, images: Path) -> str:
+    """Also the trajectory of one run."""
+    slats, targets = results.series("slats", "final"), results.targets()
+    rows = []
+    for final, runs in sorted(targets.items(), key=lambda item: float(item[0])):
+        beside = slats.points.get(float(final), [])
+        numbers = [results.numbers(run.job) for run in runs]
+        means = [
+            statistics.fmean(float(row[key]) for row in numbers if row[key]) if any(row[key] for row in numbers) else 0
+            for key in ("spread", "last")
+        ]
+        rows.append([sparsities(runs), accuracies(beside), accuracies(runs), f"{means[0]:.2f}", f"{means[1]:.2f} ×"])
+    figure, axes = plots(3)
+    for final, runs in targets.items():
+        first = next((run for run in runs if Job(run.job).first_seed), None)
+        if first is None:
+            continue
+        for one, field in zip(axes, ("sparsity", "threshold", "penalty"), strict=True):
+            one.plot(*results.curve(first.job, field), label=f"target {first.sparsity:.1%}")
+            name = next((run.job for run in slats.points.get(float(final), []) if Job(run.job).first_seed), None)
+            if name is not None:
+                one.plot(*results.curve(name, field), color=one.lines[-1].get_color(), ls=":", lw=1)
+    for one, title in zip(axes, ("sparsity", "threshold d", "penalty μ; dotted: S-LATS"), strict=True):
+        one.set(title=title, xlabel="epoch")
+    axes[2].set_ylim(bottom=0)
+    axes[0].legend(frameon=False, fontsize=8)
+    save(figure, "target", images)
+    head = ["sparsity", "S-LATS: accuracy", "TargetSparsity: accuracy", "spread of its μ", "μ at the end"]
+    return table(head, rows)
+
+
+def schedules(results: Results, images: Path) -> str:
+    names = {"slats": "S-LATS", "sine": "sine", "linear": "linear", "log2": "log2"}
+    methods = {name: results.series(method, "final", weight_decay="0") for method, name in names.items()}
+    figure, (left, right) = plots(2)
+    frontier(left, methods)
+    left.set_title("without weight decay")
+    steps = 1000
+    cosine = [0.5 + 0.5 * math.cos(math.pi * t / steps) for t in range(steps)]
+    for name, kind in zip(names.values(), (sp.SLATS, sp.Sine, sp.Linear, sp.Log2), strict=True):
+        right.plot([steps * mu for mu in sp.implied_penalty(kind(1.0, steps), cosine)], label=name)
+    right.set(title="implied penalty under cosine annealing", xlabel="step", ylim=(0, 10))
+    right.legend(frameon=False, fontsize=8)
+    save(figure, "schedules", images)
+    return at_equal_sparsity(methods)
+
+
+def pgh(results: Results, images: Path) -> str:
+    methods = {"S-LATS": results.series("slats", "final")}
+    methods |= {f"PGH, β = {beta}": results.series(f"pgh-{beta}", "final") for beta in ("0.1", "1e-5", "1e-10")}
+    figure, (left, right) = plots(2)
+    frontier(left, methods)
+    for name, series in methods.items():
+        runs = series.points.get(FINALS[2], [])
+        first = next((run for run in runs if Job(run.job).first_seed), None)
+        if first is not None:
+            right.plot(*results.curve(first.job, "sparsity"), label=name)
+    right.set(title=f"sparsity, D = {FINALS[2]}", xlabel="epoch")
+    right.legend(frameon=False, fontsize=8)
+    save(figure, "pgh", images)
+    return at_equal_sparsity(methods)
+
+
+def init(results: Results, images: Path) -> str:
+    rows = [
+        [f"{D:g}", accuracies(runs), sparsities(runs), f"{statistics.fmean(run.zeroed for run in runs):.1f}"]
+        for D, runs in results.series("pgh-0", "final").points.items()
+    ]
+    return table(["D", "accuracy", "sparsity", "layers erased"], rows)
+
+
+def trained(results: Results, images: Path) -> str:
+    methods = {"S-LATS": results.series("slats", "final"), "STDS (sine)": results.series("sine", "final")}
+    methods |= {
+        name: results.series(method, "init") for method, name in (("str", "STR"), ("str-gs", "STR-GS"), ("gpo", "GPO"))
+    }
+    figure, (left, middle, right) = plots(3)
+    frontier(left, methods)
+    for name in ("STR", "STR-GS", "GPO"):
+        runs = [run for group in methods[name].points.values() for run in group if Job(run.job).first_seed]
+        if runs:
+            middle.plot(*results.curve(runs[0].job, "pull"), label=name)
+            if name == "GPO":
+                right.plot(*results.curve(runs[0].job, "k"))
+    middle.set(title="|∂L/∂s| over λ·|s|", xlabel="epoch", yscale="log")
+    middle.axhline(1, color="black", lw=0.8, ls="--")
+    middle.legend(frameon=False, fontsize=8)
+    right.set(title="k of GPO", xlabel="epoch", yscale="log")
+    save(figure, "trained", images)
+    return at_equal_sparsity(methods)
+
+
+def batch(results: Results, images: Path) -> str:
+    methods = {
+        "256": results.series("slats", "final", batch="256", lr="0.28"),
+        "512": results.series("slats", "final"),
+        "1024": results.series("slats", "final", batch="1024", lr="0.56"),
+    }
+    return at_equal_sparsity({f"batch {size}": series for size, series in methods.items()})
+
+
+def warmup(results: Results, images: Path) -> str:
+    methods = {
+        "S-LATS, ignoring it": results.series("slats", "final", warmup="10"),
+        "LATS, following it": results.series("lats", "final", warmup="10"),
+    }
+    return side_by_side("D", methods)
+
+
+def mobilenet(results: Results, images: Path) -> str:
+    network = {"network": "mobilenet_v1_cifar"}
+    rows = [["dense", accuracies(results.dense(**network)), "0"]]
+    for method, name, key in (("slats", "S-LATS", "final"), ("str", "STR", "init")):
+        for value, runs in results.series(method, key, **network).points.items():
+            rows.append([f"{name}, {key} {value:g}", accuracies(runs), sparsities(runs)])
+    return table(["method", "accuracy", "sparsity"], rows)
+
+
+def spiking(results: Results, images: Path) -> str:
+    """Accuracy, firing rate and synaptic operations against sparsity."""
+    names = ("firing rate", "synaptic operations", "energy (nJ)")
+    groups = {"dense": {0.0: results.dense("sew_cifar10", epochs="30")}}
+    groups |= {
+        name: results.series(method, "final", "sew_cifar10", epochs="30").points for method, name in STDS.items()
+    }
+    figure, axes = plots(3)
+    rows = []
+    for name, points in groups.items():
+        means = []
+        for D, runs in points.items():
+            numbers = [results.numbers(run.job) for run in runs]
+            if not numbers:
+                continue
+            means.append([statistics.fmean(float(row[key]) for row in numbers) for key in ("sparsity", *names)])
+            label = f"{name}, D = {D:g}" if D else name
+            rows.append([label, accuracies(runs), sparsities(runs), f"{means[-1][1]:.2%}", f"{means[-1][2]:,.0f}"])
+        for one, what in zip(axes[1:], (1, 2), strict=True):
+            one.plot([100 * mean[0] for mean in means], [mean[what] for mean in means], marker="o", ms=4, label=name)
+            one.set(xlabel="sparsity (%)", ylabel=names[what - 1], ylim=(0, None))
+    frontier(axes[0], {name: Series(points) for name, points in groups.items() if name != "dense"})
+    save(figure, "spiking", images)
+    return table(["network", "accuracy", "sparsity", "firing rate", "synaptic operations an image"], rows)
+
+
+def layers(results: Results, images: Path) -> str:
+    """Sparsity stage by stage, beside the paper's ResNet-50 at about the same overall sparsity."""
+    paper = sp.budgets("resnet50", 0.5)
+    runs = results.series("slats", "final").points
+    first = next((run for run in runs.get(FINALS[1], []) if Job(run.job).first_seed), None)
+    if first is None:
+        return ""
+    ours = {
+        row["layer"].removesuffix(".weight"): (int(row["zeros"]), int(row["parameters"]))
+        for row in results.tables.layers(first.job)
+    }
+    stages = list(dict.fromkeys(name.split(".")[0] for name in ours))
+    mine = {s: [v for name, v in ours.items() if name.split(".")[0] == s] for s in stages}
+    rows = []
+    for stage in stages:
+        share = sum(z for z, _ in mine[stage]) / sum(n for _, n in mine[stage])
+        theirs = [value for name, value in paper.items() if name.split(".")[0] == stage]
+        rows.append([stage, f"{100 * share:.2f}", f"{100 * statistics.fmean(theirs):.2f}"])
+    rank = spearman([float(row[1]) for row in rows], [float(row[2]) for row in rows])
+    return table(["stage", "here", "the paper's ResNet-50"], rows) + f"\n\nRank correlation: {rank:.2f}."
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(a, b).statistic)
+
+
+FINDINGS: dict[str, Callable[[Results, Path], str]] = {
+    "lats": lats,
+    "target": target,
+    "schedules": schedules,
+    "pgh": pgh,
+    "init": init,
+    "trained": trained,
+    "batch": batch,
+    "warmup": warmup,
+    "layers": layers,
+    "mobilenet": mobilenet,
+    "spiking": spiking,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", type=Path, default=TABLES)
+    parser.add_argument("--images", type=Path, default=DOCS / "images")
+    parser.add_argument("--page", type=Path, default=DOCS / "results.md")
+    options = parser.parse_args()
+    results = Results(options.tables)
+    text = options.page.read_text() if options.page.exists() else ""
+    for name, finding in FINDINGS.items():
+        made = finding(results, options.images)
+        print(f"\n{name}\n\n{made}")
+        place = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        text = place.sub(lambda match, made=made: match[1] + made + match[2], text)
+    if options.page.exists():
+        options.page.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""The paper's findings on CIFAR-10 with ResNet-18: the runs. `benchmarks/figures.py` draws and tabulates them.
+
+    python benchmarks/findings.py --data FOLDER                        # what docs/data/findings lacks
+    python benchmarks/findings.py --data FOLDER --only slats target    # some sections
+    python benchmarks/findings.py --list                               # what there is to do
+
+A section is a list of runs. Runs are named as the command line would name them, so a finding is repeated by
+`softprune train` and the run's name.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from itertools import product
+from pathlib import Path
+
+import grid
+from grid import CUDA, Job, Row, Tables
+
+TABLES = Path(__file__).parent.parent / "docs" / "data" / "findings"
+SEEDS = (0, 1, 2)
+FINALS = (0.03, 0.05, 0.09, 0.14)  # D: about 90, 95, 98 and 99% zero at the end
+INITS = (-150.0, -130.0, -115.0, -100.0)  # s of STR and GPO at the start
+
+
+def over(recipe: str, key: str, values: Iterable[float], *more: str, seeds: Iterable[int] = SEEDS) -> list[Job]:
+    """A recipe at several values of a setting, for every seed; seeds change slowest."""
+    return [
+        Job(" ".join((recipe, f"{key}={value:g}", *more, f"seed={seed}"))) for seed, value in product(seeds, values)
+    ]
+
+
+def dense(recipe: str, *more: str) -> list[Job]:
+    return [Job(" ".join((recipe, *more, f"seed={seed}"))) for seed in SEEDS]
+
+
+def target(rows: list[Row]) -> list[Job]:
+    """The sparsity that S-LATS reached, as a target: both can be compared at one sparsity."""
+    found = []
+    for row in rows:
+        job = Job(row["job"])
+        if job.recipe == "cifar10/slats" and set(job.changes) == {"final", "seed"}:
+            final, seed = job.changes["final"], job.changes["seed"]
+            found.append(Job(f"cifar10/slats final={final} target={float(row['sparsity']):.4f} seed={seed}"))
+    return found
+
+
+def fixed(jobs: list[Job]) -> Callable[[list[Row]], list[Job]]:
+    return lambda rows: jobs
+
+
+NO_DECAY = "weight_decay=0"
+SECTIONS: dict[str, Callable[[list[Row]], list[Job]]] = {
+    "dense": fixed(dense("cifar10/dense")),
+    "slats": fixed(over("cifar10/slats", "final", FINALS)),
+    "target": target,
+    "lats": fixed(over("cifar10/lats", "final", FINALS)),
+    "schedules": fixed(
+        [
+            *over("cifar10/slats", "final", FINALS[1:], NO_DECAY),
+            *over("cifar10/sine", "final", FINALS[1:], NO_DECAY),
+            *over("cifar10/linear", "final", FINALS[:3], NO_DECAY),
+            *over("cifar10/log2", "final", FINALS[:3], NO_DECAY),
+        ]
+    ),
+    "pgh": fixed(
+        [job for beta in ("0.1", "1e-5", "1e-10") for job in over(f"cifar10/pgh-{beta}", "final", FINALS[1:])]
+    ),
+    "init": fixed(over("cifar10/pgh-0", "final", (0.02, 0.03, 0.05, 0.08))),
+    "trained": fixed(
+        [
+            *over("cifar10/sine", "final", FINALS),
+            *over("cifar10/str", "init", INITS),
+            *over("cifar10/str-gs", "init", INITS),
+            *over("cifar10/gpo", "init", INITS),
+        ]
+    ),
+    "batch": fixed(
+        [  # the learning rate with the square root of the batch, as the paper's from 256 to 1024
+            *over("cifar10/slats", "final", FINALS[1:], "batch=256", "lr=0.28"),
+            *over("cifar10/slats", "final", FINALS[1:], "batch=1024", "lr=0.56"),
+        ]
+    ),
+    "warmup": fixed(
+        [
+            *over("cifar10/slats", "final", FINALS[1:3], "warmup=10"),
+            *over("cifar10/lats", "final", FINALS[1:3], "warmup=10"),
+        ]
+    ),
+    "mobilenet": fixed(
+        [
+            *dense("cifar10/dense", "network=mobilenet_v1_cifar"),
+            *over("cifar10/slats", "final", (0.1, 0.2, 0.4), "network=mobilenet_v1_cifar"),
+            *over("cifar10/str", "init", (-130.0, -100.0), "network=mobilenet_v1_cifar"),
+        ]
+    ),
+    "spiking": fixed(
+        [
+            *dense("sew_cifar10/dense", "epochs=30"),
+            *over("sew_cifar10/slats", "final", (0.2, 0.5, 1.0), "epochs=30"),
+            *over("sew_cifar10/sine", "final", (0.1, 0.25, 0.5), "epochs=30"),
+        ]
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="CIFAR-10: a folder with train/ and test/ class folders")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
+    parser.add_argument("--tables", type=Path, default=TABLES)
+    parser.add_argument("--processes", type=int, default=3 if CUDA else 1)
+    parser.add_argument("--list", action="store_true", help="say what is missing, and do nothing")
+    options = parser.parse_args()
+    tables = Tables(options.tables)
+
+    def jobs(rows: list[Row]) -> list[Job]:
+        return [job for name in options.only for job in SECTIONS[name](rows)]
+
+    if options.list:
+        done = {row["job"] for row in tables.runs}
+        for name in options.only:
+            missing = [job for job in SECTIONS[name](tables.runs) if job.text not in done]
+            print(f"{name:12} {len(missing):4} runs to do" + "".join(f"\n  {job.text}" for job in missing))
+    elif options.data is None:
+        parser.error("training needs --data FOLDER")
+    else:
+        grid.run(jobs, options.data, tables, options.processes)
+
+
+if __name__ == "__main__":
+    main()
