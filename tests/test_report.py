@@ -9,6 +9,7 @@ from oracles import STEPS, Run, network
 from torch import nn
 
 import softprune as sp
+from softprune.report import summarize_tensors
 
 
 def by_hand() -> tuple[nn.Sequential, torch.optim.SGD, sp.Pruner]:
@@ -219,3 +220,10 @@ def test_a_pruner_prints_its_factors():
         "Pruner(2 parameters, threshold=SLATS(final=0.2, steps=8, start=0, lr=None), prox=SoftThreshold(), "
         "gradient=identity, step=0)"
     )
+
+
+def test_a_file_of_recurrent_weights_is_reported_as_its_model():
+    model = nn.LSTM(4, 3)
+    with torch.no_grad():
+        model.weight_ih_l0[:6] = 0
+    assert str(summarize_tensors(model.state_dict())) == str(sp.summarize(model))

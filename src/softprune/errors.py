@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """A sentence that says what is wrong and what to do."""
@@ -21,3 +24,13 @@ class CheckpointError(UserError, RuntimeError):
 
 class DataError(UserError, ValueError):
     """Images that are missing, damaged or inconsistent."""
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """For the middle of a message: the choice that is most like ``name``, or nothing if none is.
+
+    >>> did_you_mean("slat", ["slats", "sine"])
+    " Did you mean 'slats'?"
+    """
+    near = difflib.get_close_matches(name, list(choices), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

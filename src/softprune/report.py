@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from softprune.hidden import local, totals
 from softprune.pruner import Pruner
-from softprune.selection import select, unwrap
+from softprune.selection import is_weight, select, unwrap
 
 _last_seen: WeakKeyDictionary[Pruner, dict[str, Tensor]] = WeakKeyDictionary()  # one bit for each weight
 
@@ -170,10 +170,8 @@ def summarize(source: Pruner | nn.Module) -> Report:
 
 
 def summarize_tensors(tensors: Mapping[str, Tensor]) -> Report:
-    """Report on weights by name, without a model: every floating-point ``...weight`` of two dimensions or more."""
-    pruned = {
-        name: t for name, t in tensors.items() if t.ndim >= 2 and t.is_floating_point() and name.endswith("weight")
-    }
+    """Report on weights by name, without a model, so that embeddings count as weights."""
+    pruned = {name: t for name, t in tensors.items() if is_weight(name, t)}
     layers = tuple(Layer(name, tuple(t.shape), t.numel(), int((t == 0).sum())) for name, t in pruned.items())
     return Report(layers, {name: t.numel() for name, t in tensors.items() if name not in pruned})
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from torch import nn
+from torch import Tensor, nn
 
 _LOOK_UP_OR_SCALE = (
     nn.Embedding,
@@ -36,7 +36,7 @@ def select(
     model = unwrap(model)
     everything = {name: p for name, p in model.named_parameters() if p.requires_grad}
     others = {id(p) for m in model.modules() if isinstance(m, _LOOK_UP_OR_SCALE) for p in m.parameters(recurse=False)}
-    chosen = {name for name, p in everything.items() if id(p) not in others and _is_weight(name, p)}
+    chosen = {name for name, p in everything.items() if id(p) not in others and is_weight(name, p)}
     if include is not None:
         patterns = _checked("include", include, everything)
         exact = set(patterns) & everything.keys()
@@ -62,7 +62,8 @@ def unwrap(model: nn.Module) -> nn.Module:
             return model
 
 
-def _is_weight(name: str, p: nn.Parameter) -> bool:
+def is_weight(name: str, p: Tensor) -> bool:
+    """Whether it multiplies, as far as a name and a tensor can tell; an embedding looks the same."""
     return p.ndim >= 2 and p.is_floating_point() and "weight" in name.rpartition(".")[2]
 
 

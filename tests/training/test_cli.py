@@ -113,7 +113,7 @@ def test_schedules_are_drawn_and_tabulated(tmp_path):
     ("words", "text"),
     [
         (["train", "digits/slatz"], "Did you mean"),
-        (["train", "digits/slats", "learning_rate=1"], "There is no setting `learning_rate`"),
+        (["train", "digits/slats", "learning_rate=1"], "There is no setting 'learning_rate'"),
         (["train", "digits/slats", "epochs=many"], "`epochs` must be a whole number. Got 'many'."),
         (["train", "digits/slats", "epochs=0"], "`epochs` must be >= 1"),
         (["train", "digits/slats", "final=none"], "needs `final`: write `final=...`"),

@@ -43,5 +43,5 @@ def test_recipes_for_cifar_see_its_images_as_they_are(name, tmp_path):
 
 
 def test_an_unknown_recipe_is_answered_with_its_neighbours():
-    with pytest.raises(ConfigError, match="Did you mean digits/slats"):
+    with pytest.raises(ConfigError, match="Did you mean 'digits/slats'"):
         recipes.get("digits/slat")

@@ -5,12 +5,11 @@ Each is a function ``(num_classes, in_channels)``; ``build`` finds it by name, f
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from torch import nn
 
-from softprune.errors import ConfigError
+from softprune.errors import ConfigError, did_you_mean
 from softprune.models.mobilenet import MobileNetV1, mobilenet_v1, mobilenet_v1_cifar
 from softprune.models.resnet import ResNet, resnet18, resnet50
 from softprune.models.sew import SEWResNet, sew_digits, sew_resnet18, sew_resnet18_cifar
@@ -57,11 +56,9 @@ def build(name: str, num_classes: int, in_channels: int = 3) -> nn.Module:
     269722
     """
     if name not in NETWORKS:
-        near = difflib.get_close_matches(name, NETWORKS, n=1)
         raise ConfigError(
             f"`build(name=...)` must be one of {', '.join(sorted(NETWORKS))}. Got {name!r}."
-            + (f" Did you mean {near[0]!r}?" if near else "")
-            + " To add your own: `softprune.models.NETWORKS[name] = function`."
+            f"{did_you_mean(name, NETWORKS)} To add your own: `softprune.models.NETWORKS[name] = function`."
         )
     for argument, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         if value < 1:

@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import difflib
-
-from softprune.errors import ConfigError
+from softprune.errors import ConfigError, did_you_mean
 from softprune.recipes import imagenet, small, spiking
 from softprune.recipes.recipe import Recipe
 
@@ -18,9 +16,8 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (*small.RECIPES,
 
 def get(name: str) -> Recipe:
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=3, cutoff=0.4)
-        hint = f"Did you mean {' or '.join(near)}? " if near else ""
-        raise ConfigError(f"There is no recipe {name!r}. {hint}`softprune recipes` lists them all.")
+        hint = did_you_mean(name, RECIPES)
+        raise ConfigError(f"There is no recipe {name!r}.{hint} `softprune recipes` lists them all.")
     return RECIPES[name]
 
 

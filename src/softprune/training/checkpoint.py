@@ -21,26 +21,21 @@ from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from softprune.errors import CheckpointError
+from softprune.training.atomic import replacing
 
 MARK = "softprune"
 KEEP = 2
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Write to a file beside, flush it to the disk, rename. Read tensors and plain values, nothing else."""
+    """Written whole or not at all. Read tensors and plain values, nothing else."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with beside.open("wb") as file:
+            with replacing(path) as beside, beside.open("wb") as file:
                 torch.save({**checkpoint, MARK: 1}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
         except (OSError, RuntimeError) as error:  # torch reports a failed write as RuntimeError
-            beside.unlink(missing_ok=True)
             full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _full(path)
             reason = "the disk is full" if full else str(error)
             raise CheckpointError(

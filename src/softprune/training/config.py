@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from types import NoneType
 from typing import Any, Self, get_args, get_type_hints
 
-from softprune.errors import ConfigError
+from softprune.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,7 @@ class Config:
 def _parse(name: str, text: str) -> Any:
     hints = get_type_hints(Config)
     if name not in hints:
-        near = difflib.get_close_matches(name, hints, n=1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"Settings: {', '.join(hints)}."
-        raise ConfigError(f"There is no setting `{name}`. {hint}")
+        raise ConfigError(f"There is no setting {name!r}.{did_you_mean(name, hints)} Settings: {', '.join(hints)}.")
     kinds = get_args(hints[name]) or (hints[name],)
     if NoneType in kinds and text.lower() in ("", "none"):
         return None

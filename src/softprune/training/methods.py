@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 import softprune as sp
-from softprune.errors import ConfigError
+from softprune.errors import ConfigError, did_you_mean
 from softprune.training.config import Config
 
 Scheduled = sp.Threshold | Callable[[int], float]
@@ -66,9 +65,8 @@ def scheduled(config: Config, scheduler: LRScheduler, steps: int, start: int) ->
 def check(config: Config) -> None:
     """Refuse a method that does not exist, or that lacks a number, before anything is built."""
     if config.method not in METHODS:
-        near = difflib.get_close_matches(config.method, METHODS, n=1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"There is no method {config.method!r}. {hint}Methods: {', '.join(METHODS)}.")
+        hint = did_you_mean(config.method, METHODS)
+        raise ConfigError(f"There is no method {config.method!r}.{hint} Methods: {', '.join(METHODS)}.")
     if config.target is not None:
         _target(config)
     elif config.method in TRAINED:

@@ -33,6 +33,7 @@ import softprune as sp
 from softprune.data import Dataset
 from softprune.errors import CheckpointError, ConfigError
 from softprune.training import checkpoint, history, methods, plots, weights
+from softprune.training.atomic import replacing
 from softprune.training.config import Config
 from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
@@ -215,9 +216,8 @@ class Run:
             "figures": observed.figures() if observed else {},
             "observed": observed.to_dict() if observed else None,
         }
-        beside = self.folder / ".report.json"
-        beside.write_text(json.dumps(values, indent=2))
-        os.replace(beside, self.folder / "report.json")
+        with replacing(self.folder / "report.json") as beside:
+            beside.write_text(json.dumps(values, indent=2))
 
 
 def _strategy(config: Config) -> Strategy | str:

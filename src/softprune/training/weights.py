@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from softprune.errors import CheckpointError
+from softprune.training.atomic import replacing
 from softprune.training.checkpoint import load
 
 
@@ -26,9 +26,8 @@ def gather(network: nn.Module) -> dict[str, Tensor]:
 
 def save(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
     """Write a model file, atomically."""
-    beside = path.with_name(f".{path.name}")
-    save_file(tensors, beside, dict(metadata))
-    os.replace(beside, path)
+    with replacing(path) as beside:
+        save_file(tensors, beside, dict(metadata))
 
 
 def read(path: Path) -> dict[str, Tensor]:
