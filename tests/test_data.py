@@ -651,3 +651,12 @@ def test_gpu_gives_what_the_cpu_gives(kind, workers):
     for (x, y), (x_, y_) in zip(here, there, strict=True):
         torch.testing.assert_close(x_.cpu(), x, atol=1e-5, rtol=1e-5)
         assert torch.equal(y_.cpu(), y)
+
+
+@pytest.mark.parametrize("box", [(0, 0, 61, 47), (3, 5, 60, 20), (10, 10, 11, 40), (0, 0, 8, 8)])
+@pytest.mark.parametrize("size", [16, 24])
+def test_torch_resizes_as_pillow_does(box, size):
+    noise = torch.randint(256, (47, 61, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    image = Image.fromarray(noise.numpy())
+    expected = images._pixels(image.crop(box).resize((size, size), Image.Resampling.BILINEAR))
+    assert (images._resize(image, box, size).int() - expected.int()).abs().max() <= 1

@@ -1,4 +1,4 @@
-"""A file to pixels, by Pillow. One call crops and resizes: what is thrown away is not computed."""
+"""A file to pixels: decoded by Pillow, resized by torch, which has a fast path for bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from softprune.data.augment import Box, centre_box, random_box
 from softprune.errors import DataError
@@ -22,22 +23,18 @@ GAP = 2.0
 
 def whole(path: str) -> Tensor:
     """All pixels, H × W × 3."""
-    return _decode(path, _rgb)
+    return _decode(path, lambda image: _pixels(_rgb(image)))
 
 
 def crop(path: str, size: int, draw: random.Random | None) -> Tensor:
     """A random resized crop, perhaps mirrored, if there are random numbers; the centre if there are none."""
 
-    def work(image: Image.Image) -> Image.Image:
-        from PIL.Image import Resampling, Transpose
-
+    def work(image: Image.Image) -> Tensor:
         width, height = image.size
         box = centre_box(width, height, size) if draw is None else random_box(width, height, draw)
         box = _draft(image, box, size)
-        image = _rgb(image).resize((size, size), Resampling.BILINEAR, box=box, reducing_gap=GAP)
-        if draw is not None and draw.random() < 0.5:
-            return image.transpose(Transpose.FLIP_LEFT_RIGHT)
-        return image
+        pixels = _resize(_rgb(image), box, size)
+        return pixels.flip(1) if draw is not None and draw.random() < 0.5 else pixels
 
     return _decode(path, work)
 
@@ -53,16 +50,30 @@ def measure(path: str) -> tuple[int, int]:
         raise _unreadable(path, error) from error
 
 
-def _decode(path: str, work: Callable[[Image.Image], Image.Image]) -> Tensor:
+def _decode(path: str, work: Callable[[Image.Image], Tensor]) -> Tensor:
     from PIL import Image
 
     try:
         with Image.open(path) as image:
-            done = work(image)
-            pixels = torch.frombuffer(bytearray(done.tobytes()), dtype=torch.uint8)
-            return pixels.view(done.height, done.width, 3)
+            return work(image)
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and more
         raise _unreadable(path, error) from error
+
+
+def _pixels(image: Image.Image) -> Tensor:
+    return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(image.height, image.width, 3)
+
+
+def _resize(image: Image.Image, box: Box, size: int) -> Tensor:
+    """What is inside the box, at ``size`` × ``size`` pixels. Pillow also knows boxes that cut pixels; torch is three
+    times as fast, and differs by one in 255 at most."""
+    if all(float(edge).is_integer() for edge in box):
+        pixels = _pixels(image.crop(box)).unsqueeze(0).permute(0, 3, 1, 2)
+        resized = interpolate(pixels, (size, size), mode="bilinear", antialias=True)
+        return resized.permute(0, 2, 3, 1).squeeze(0)
+    from PIL.Image import Resampling
+
+    return _pixels(image.resize((size, size), Resampling.BILINEAR, box=box, reducing_gap=GAP))
 
 
 def _unreadable(path: str, error: Exception) -> DataError:
