@@ -116,6 +116,8 @@ def report(
     else:
         result = summarize_tensors(weights.read(run.newest_weights() if run is not None else path))
     typer.echo(result.to_markdown() if markdown else str(result))
+    for name, value in (complete or {}).get("figures", {}).items():
+        typer.echo(f"{name}: {value:,.4g}")
 
 
 @app.command("eval")

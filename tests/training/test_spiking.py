@@ -4,8 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 from softprune import recipes
+from softprune.cli import app
 from softprune.models import build
 from softprune.training import weights
 from softprune.training.frontier import walk
@@ -31,6 +33,8 @@ def test_digits_are_learned_to_90_percent_at_80_percent_sparsity(tmp_path):
     text = (run.folder / "report.md").read_text()
     assert f"Firing rate {outcome.figures['firing rate']:.2%}" in text
     assert Run.open(run.folder).train(say=lambda _: None) == outcome
+    said = CliRunner().invoke(app, ["report", str(run.folder)]).output
+    assert f"firing rate: {outcome.figures['firing rate']:.4g}" in said
     network = build("sew_digits", 10, 1)
     network.load_state_dict(weights.read(run.folder / "model.safetensors"))
 
