@@ -27,7 +27,11 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 class History(Callback):
-    """Appends to ``history.jsonl``: the training curve, and after each validation accuracy and who left."""
+    """Appends to ``history.jsonl``: the training curve, and after each validation accuracy and who left.
+
+    What it writes it also logs, for TensorBoard and the progress bar; Lightning takes as long to log as a small network
+    to train, so nothing is logged in between.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,12 +46,11 @@ class History(Callback):
         step = trainer.global_step
         if step % interval(pl_module.steps) and step != pl_module.steps:
             return
-        row = {"step": step, "loss": float(outputs["loss"]), "lr": trainer.optimizers[0].param_groups[0]["lr"]}
+        numbers = {"loss": float(outputs["loss"])}
         if pl_module.pruner is not None:
-            numbers = measurements(pl_module.pruner)
-            row |= numbers
-            pl_module.log_dict(numbers, prog_bar=True)
-        self._append(trainer, row)
+            numbers |= measurements(pl_module.pruner)
+        pl_module.log_dict(numbers, prog_bar=True)
+        self._append(trainer, {"step": step, "lr": trainer.optimizers[0].param_groups[0]["lr"], **numbers})
 
     def on_validation_end(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
         if trainer.state.fn != TrainerFn.FITTING:

@@ -58,9 +58,7 @@ class Task(LightningModule):
         fully_shard(self.network, mesh=mesh)
 
     def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
-        loss = self._loss(*batch)
-        self.log("loss", loss, prog_bar=True)
-        return loss
+        return self._loss(*batch)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """What training minimises, and all that is compiled: validation would be compiled again for its last batch."""
