@@ -71,8 +71,7 @@ def histogram(
         for part in _magnitudes(theta) if row >= 0 else ():
             bits = part.view(torch.int32)
             fits = (bits >> (digit.shift + digit.width) == prefix) & ~(part > cap)
-            values = torch.where(fits, bits >> digit.shift & digit.values - 1, -1)
-            counts[row] += torch.histc(values.float(), bins=digit.values, min=0, max=digit.values).long()
+            counts[row] += torch.bincount(bits[fits] >> digit.shift & digit.values - 1, minlength=digit.values)
     return counts
 
 
