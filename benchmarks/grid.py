@@ -92,7 +92,7 @@ class Tables:
         self._append("layers", layers)
         self._append("curves", curve)
         self._append("runs", [run])
-        self.runs.append({key: str(value) for key, value in run.items()})
+        self.runs.append({key: str(_short(value)) for key, value in run.items()})
 
     def _read(self, name: str) -> list[Row]:
         path = self.folder / f"{name}.csv"

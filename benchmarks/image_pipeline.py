@@ -78,20 +78,14 @@ def torchvision_batches(root: Path, batch: int, workers: int, in_worker: bool) -
     else:
         steps.append(transforms.PILToTensor())
     pin = DEVICE.type == "cuda"
-    loader = torch.utils.data.DataLoader(
-        datasets.ImageFolder(root / "train", transforms.Compose(steps)),
-        batch_size=batch,
-        shuffle=True,
-        drop_last=True,
-        num_workers=workers,
-        pin_memory=pin,
-        persistent_workers=workers > 0,
-    )
+    files = datasets.ImageFolder(root / "train", transforms.Compose(steps))
+    # One epoch without an end: workers wait at the end of each, and epochs of so few images are over at once.
+    endless = torch.utils.data.RandomSampler(files, replacement=True, num_samples=1 << 40)
+    loader = torch.utils.data.DataLoader(files, batch_size=batch, sampler=endless, num_workers=workers, pin_memory=pin)
     mean, std = (t[:, None, None].to(DEVICE) for t in (MEAN, STD))
-    while True:
-        for images, labels in loader:
-            images = images.to(DEVICE, non_blocking=pin)
-            yield images if in_worker else images.float().sub_(mean).div_(std), labels.to(DEVICE, non_blocking=pin)
+    for images, labels in loader:
+        images = images.to(DEVICE, non_blocking=pin)
+        yield images if in_worker else images.float().sub_(mean).div_(std), labels.to(DEVICE, non_blocking=pin)
 
 
 def speed(batches: Batches, batch: int, workers: int, count: int) -> float:

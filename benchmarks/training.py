@@ -46,8 +46,8 @@ class Clock(Callback):
             self.times.append((trainer.global_step, time.perf_counter()))
 
     def seconds_a_step(self) -> float:
-        """From the first mark on: what comes before is warm-up and compilation."""
-        (first, begin), (last, end) = self.times[0], self.times[-1]
+        """From the middle on: what comes before is compilation, and batches that workers made ready meanwhile."""
+        (first, begin), (last, end) = self.times[(len(self.times) - 1) // 2], self.times[-1]
         return (end - begin) / (last - first)
 
 

@@ -215,7 +215,7 @@ def test_neurons_fire_the_same_as_a_kernel_and_compiled(make, dtype):
     weights = torch.randn_like(x)
 
     def fire(neurons: nn.Module, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-        leaf = x.to(device).requires_grad_()
+        leaf = x.detach().to(device).requires_grad_()  # detached, since to("cpu") is x itself
         spikes = neurons(leaf)
         spikes.backward(weights.to(device))
         return spikes.detach().cpu(), leaf.grad.float().cpu()

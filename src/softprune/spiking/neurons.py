@@ -38,6 +38,10 @@ class Spiking(neuron.BaseNode):  # type: ignore[misc]
         """u[t⁻]."""
         raise NotImplementedError
 
+    def reset(self) -> None:
+        """To rest. spikingjelly's own copies the number by ``copy.deepcopy``, where torch 2.11 breaks a graph."""
+        self.v, self.v_seq = self.v_reset, None
+
     def materialize_states(
         self, inputs: tuple[Tensor, ...], states: tuple[Any, ...], step_mode: str
     ) -> tuple[Any, ...]:
