@@ -50,7 +50,9 @@ class Series:
     def at(self, sparsity: float) -> list[float]:
         """Each seed's accuracy there: linear in the log odds between its runs, nothing outside of them."""
         found = []
-        for runs in zip(*(self.points[value] for value in sorted(self.points)), strict=False):
+        everything = [run for runs in self.points.values() for run in runs]
+        for seed in sorted({Job(run.job).changes["seed"] for run in everything}):
+            runs = [run for run in everything if Job(run.job).changes["seed"] == seed]
             ordered = sorted(runs, key=lambda run: run.sparsity)
             for low, high in pairwise(ordered):
                 if low.sparsity <= sparsity <= high.sparsity:
@@ -382,6 +384,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=DOCS / "results.md")
     options = parser.parse_args()
     results = Results(options.tables)
+    if not results.outcomes:
+        parser.error(f"there are no runs in {options.tables}: `python benchmarks/findings.py` makes them")
     text = options.page.read_text() if options.page.exists() else ""
     for name, finding in FINDINGS.items():
         made = finding(results, options.images)

@@ -78,7 +78,6 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
         self.runs = self._read("runs")
 
     def layers(self, job: str) -> list[Row]:
@@ -100,6 +99,7 @@ class Tables:
 
     def _append(self, name: str, rows: Iterable[Row]) -> None:
         path = self.folder / f"{name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
         begin = not path.exists()
         with path.open("a", newline="") as file:
             writer = csv.DictWriter(file, FIELDS[name], restval="", lineterminator="\n")
@@ -214,8 +214,12 @@ def run(jobs: Callable[[list[Row]], Sequence[Job]], folder: Path | None, tables:
             if not waiting:
                 return
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                del waiting[future]
-                row, layers, curve = future.result()
+                job = waiting.pop(future)
+                try:
+                    row, layers, curve = future.result()
+                except Exception as error:  # one run's trouble is not the others'
+                    print(f"failed: {job.text}: {error}", flush=True)
+                    continue
                 tables.add(row, layers, curve)
                 print(
                     f"{row['accuracy']:.2%} at {row['sparsity']:.2%} in {row['seconds']:.0f} s: {row['job']}",

@@ -32,9 +32,10 @@ VARIANTS: dict[str, dict[str, float]] = {
     "softprune": {},
     "quantile from the start": {"LATE": 1e9},
     "quantile in the last 15%": {"LATE": 0.15},
+    "quantile in the last 3%": {"LATE": 0.03},
     "prediction to the end": {"LATE": 1e-9},
-    "odds ∝ x, not x^1.3": {"GROWTH": 1.0},
-    "no smoothing": {"GAIN": 1.0},
+    "odds ∝ x, not x^1.3": {"GROWTH": 1.0, "LATE": 0.03},
+    "no smoothing": {"GAIN": 1.0, "LATE": 0.03},
 }
 FIELDS = ("variant", "target", "seed", "accuracy", "sparsity", "threshold", "spread", "last")
 

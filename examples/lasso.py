@@ -1,5 +1,7 @@
 """Soft threshold pruning solves the Lasso, zeros included. Prints the comparison, draws docs/images/lasso.png."""
 
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_diabetes
@@ -8,6 +10,7 @@ from torch import Tensor
 
 import softprune as sp
 
+IMAGE = Path(__file__).parent.parent / "docs" / "images" / "lasso.png"
 ALPHAS = {0.02: "#1f6f8b", 0.1: "#e08e0b", 0.3: "#b5305a"}
 
 
@@ -35,7 +38,7 @@ def lasso(X: Tensor, y: Tensor, alpha: float) -> Tensor:
     return torch.from_numpy(Lasso(alpha, fit_intercept=False, tol=1e-15, max_iter=10**5).fit(X, y).coef_)
 
 
-def main(image: str = "docs/images/lasso.png") -> None:
+def main(image: Path = IMAGE) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     for i, (alpha, color) in enumerate(ALPHAS.items()):
         ws, exact = train(*problem(), alpha), lasso(*problem(), alpha)

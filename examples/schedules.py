@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 
 import softprune as sp
 
+IMAGE = Path(__file__).parent.parent / "docs" / "images" / "schedules.png"
 T = 1000
 LRS = [0.5 * (1 + math.cos(math.pi * t / T)) for t in range(T)]
 SCHEDULES = {
@@ -51,7 +52,7 @@ def draw(path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/images/schedules.png"))
+    parser.add_argument("--out", type=Path, default=IMAGE)
     draw(parser.parse_args().out)
 
 

@@ -24,8 +24,8 @@ def test_what_a_schedule_refuses(schedule):
     name = type(schedule(0.5, 10)).__name__
     for final in (-1.0, float("nan"), float("inf")):
         refused(partial(schedule, final, 10), f"`{name}(final=...)` must be >= 0 and finite. Got {final}.")
-    for steps in (0, -3):
-        refused(partial(schedule, 0.5, steps), f"`{name}(steps=...)` must be >= 1. Got {steps}.")
+    for steps in (0, -3, 2.5):
+        refused(partial(schedule, 0.5, steps), f"`{name}(steps=...)` must be a whole number >= 1. Got {steps}.")
     for start in (-1, 10, 11):
         text = f"`{name}(start=...)` must be >= 0 and < steps = 10. Got {start}."
         refused(partial(schedule, 0.5, 10, start=start), text)
@@ -73,7 +73,7 @@ def scheduler():
         (
             lambda: sp.LATS.from_final(1.0, torch.optim.lr_scheduler.ReduceLROnPlateau(scheduler().optimizer), 5),
             TypeError,
-            "Cannot use LATS.from_final with ReduceLROnPlateau.",
+            "Cannot play a ReduceLROnPlateau forward.",
         ),
     ],
 )

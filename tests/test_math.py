@@ -276,7 +276,7 @@ def test_lats_from_final_goes_on_from_where_the_scheduler_is():
 
 def test_lats_from_final_refuses_a_scheduler_that_waits_for_the_loss():
     scheduler = lrs.ReduceLROnPlateau(torch.optim.SGD([parameter([0.0])], lr=0.1))
-    with pytest.raises(TypeError, match=r"Cannot use LATS\.from_final with ReduceLROnPlateau\. .* Use LATS\(penalty\)"):
+    with pytest.raises(TypeError, match=r"Cannot play a ReduceLROnPlateau forward\. .* Use LATS\(penalty\)"):
         sp.LATS.from_final(0.5, scheduler, steps=10)
 
 

@@ -227,3 +227,9 @@ def test_a_file_of_recurrent_weights_is_reported_as_its_model():
     with torch.no_grad():
         model.weight_ih_l0[:6] = 0
     assert str(summarize_tensors(model.state_dict())) == str(sp.summarize(model))
+
+
+def test_a_file_is_reported_without_batch_statistics():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    assert str(summarize_tensors(model.state_dict())) == str(sp.summarize(model))
+    assert summarize_tensors({"bias": torch.ones(2)}).sparsity == 0.0

@@ -82,11 +82,12 @@ def test_the_run_ends_at_the_target(target, optimizer, schedule, known):
     before = max(pruner.source.levels)
     train(model, opt, scheduler, pruner, STEPS)
     assert pruner.sparsity() == pytest.approx(target, abs=1e-3)
-    assert before == pytest.approx(max(pruner.source.levels), rel=0.1)  # the last step lands, it does not jump
+    assert before == pytest.approx(max(pruner.source.levels), rel=0.02)  # the last step lands, it does not jump
     assert min(penalties) >= 0
     if known:
-        middle = penalties[STEPS // 10 : -STEPS // 10]
-        assert max(middle) < 8 * statistics.median(middle)  # no huge penalty at the end, as sine has
+        middle, end = penalties[STEPS // 10 : -STEPS // 10], penalties[-STEPS // 10 :]
+        assert max(middle) < 8 * statistics.median(middle)
+        assert statistics.fmean(end) < 4 * statistics.median(middle)  # no huge penalty at the end, as sine has
 
 
 def test_past_the_end_the_threshold_stays():
@@ -218,7 +219,8 @@ def test_states_of_other_thresholds_are_refused():
     [
         ({"target": 1.0, "steps": 10}, "must be > 0 and < 1. Got 1.0."),
         ({"target": 95, "steps": 10}, "must be > 0 and < 1. Got 95."),
-        ({"target": 0.9, "steps": 0}, "needs steps > start >= 0"),
+        ({"target": 0.9, "steps": 0}, "must be a whole number >= 1. Got 0."),
+        ({"target": 0.9, "steps": 20.5}, "must be a whole number >= 1. Got 20.5."),
         ({"target": 0.9, "steps": 10, "start": 10}, "needs steps > start >= 0"),
         ({"target": 0.9, "steps": 10, "refresh": 0}, "must be >= 1. Got 0."),
     ],

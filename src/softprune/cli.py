@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softprune import recipes
+from softprune import __version__, recipes
 from softprune.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -32,6 +32,20 @@ RecipeArgument = Annotated[
     str, typer.Argument(help="A recipe (see `softprune recipes`).", autocompletion=lambda: list(recipes.RECIPES))
 ]
 Settings = Annotated[list[str] | None, typer.Argument(help="Settings, `key=value`.", metavar="[KEY=VALUE]...")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"softprune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def softprune(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None: ...
 
 
 @app.command(no_args_is_help=False)
@@ -84,7 +98,7 @@ def list_recipes(
         str | None, typer.Argument(help="Show this one.", autocompletion=lambda: list(recipes.RECIPES))
     ] = None,
 ) -> None:
-    """List the recipes, or show one with all its settings."""
+    """List the recipes, or show one with all its settings and what they mean."""
     if name is None:
         for recipe in recipes.RECIPES.values():
             typer.echo(f"{recipe.name:28} {recipe.expect}")
@@ -93,8 +107,8 @@ def list_recipes(
     typer.echo(
         f"{recipe.name}\n\nreproduces  {recipe.reproduces}\nexpect      {recipe.expect}\ncost        {recipe.cost}\n"
     )
-    for key, value in vars(recipe.config).items():
-        typer.echo(f"{key}={','.join(value) if isinstance(value, tuple) else value}")
+    for setting, meaning in recipe.config.meanings().items():
+        typer.echo(f"{setting:32} {meaning}")
 
 
 @app.command()
@@ -151,7 +165,7 @@ def frontier(
     if bool(final) == bool(targets):
         raise ConfigError("A frontier needs either `--final 0.1,0.2` or `--targets 0.8,0.9`.")
     key, text = ("final", final) if final else ("target", targets)
-    stopped = walk(config, key, _numbers("final" if final else "targets", text), folder, progress=not quiet)
+    stopped = walk(config, key, _numbers("final" if final else "targets", text), folder, progress=_shown(quiet))
     if stopped is not None:
         raise typer.Exit(128 + stopped)
 
@@ -159,11 +173,11 @@ def frontier(
 @app.command()
 def schedules(
     final: Annotated[float, typer.Option(help="D, the threshold at the end.")] = 1.0,
-    steps: Annotated[int, typer.Option(help="T, the length of training.")] = 1000,
-    epochs: Annotated[int, typer.Option(help="Epochs, for LATS by epochs.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="T, the length of training.")] = 1000,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs, for LATS by epochs.")] = 10,
     lr: Annotated[str, typer.Option(help="Learning-rate curves: cosine, polynomial, constant, step.")] = "cosine",
     beta: Annotated[str, typer.Option(help="PGH's decays, `0.1,1e-5`.")] = "0.1,1e-5,1e-10",
-    out: Annotated[Path, typer.Option(help="Where the plots go.")] = Path("schedules"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Where the plots go.")] = Path("schedules"),
 ) -> None:
     """Draw and tabulate thresholds and the penalties they imply under given learning-rate curves."""
     from softprune.training.drawings import tabulate_and_draw
@@ -197,12 +211,17 @@ def _folder(name: str, out: Path | None) -> Path:
     return folder
 
 
+def _shown(quiet: bool) -> bool:
+    """Whether to show a progress bar: in a terminal, not in a log file."""
+    return not quiet and sys.stdout.isatty()
+
+
 def _finish(run: Run, quiet: bool) -> None:
     """Train, and say where things are, in one of the processes."""
     from softprune.training.run import first_process
 
     say = typer.echo if first_process() else _silent
-    outcome = run.train(say, progress=not quiet)
+    outcome = run.train(say, progress=_shown(quiet))
     if outcome.stopped_by is not None:
         say(f"Stopped; everything is saved. Go on with: softprune train --resume {run.folder}")
         raise typer.Exit(128 + outcome.stopped_by)

@@ -58,7 +58,7 @@ class Report:
     @property
     def sparsity(self) -> float:
         """Overall, of the pruned parameters."""
-        return self.zeros / self.parameters
+        return self.zeros / self.parameters if self.parameters else 0.0
 
     @property
     def zeroed(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class Report:
         lines = [
             f"{self.sparsity:.2%} of {self.parameters:,} pruned parameters are zero; {others:,} parameters in "
             f"{_several(len(self.not_pruned), 'tensor')} are not pruned "
-            f"({self.zeros / everything:.2%} of all {everything:,})."
+            f"({self.zeros / max(1, everything):.2%} of all {everything:,})."
         ]
         if self.zeroed:
             lines.append(f"Nothing is left of {_several(len(self.zeroed), 'layer')}: {', '.join(self.zeroed)}.")
@@ -169,8 +169,13 @@ def summarize(source: Pruner | nn.Module) -> Report:
     return Report(layers, {n: p.numel() for n, p in unwrap(source).named_parameters() if n not in params})
 
 
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
 def summarize_tensors(tensors: Mapping[str, Tensor]) -> Report:
-    """Report on weights by name, without a model, so that embeddings count as weights."""
+    """Report on weights by name, without a model, so that embeddings count as weights; batch statistics count as
+    nothing, since nobody trains them."""
+    tensors = {name: t for name, t in tensors.items() if name.rpartition(".")[2] not in _STATISTICS}
     pruned = {name: t for name, t in tensors.items() if is_weight(name, t)}
     layers = tuple(Layer(name, tuple(t.shape), t.numel(), int((t == 0).sum())) for name, t in pruned.items())
     return Report(layers, {name: t.numel() for name, t in tensors.items() if name not in pruned})

@@ -23,6 +23,7 @@ SLATS(final=0.5, steps=100, start=0, lr=None)
 from __future__ import annotations
 
 import math
+import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,8 +42,7 @@ class Schedule(ABC):
 
     def __post_init__(self) -> None:
         require_nonnegative(type(self).__name__, "final", self.final)
-        if not self.steps >= 1:
-            raise ValueError(f"`{type(self).__name__}(steps=...)` must be >= 1. Got {self.steps}.")
+        require_steps(type(self).__name__, self.steps)
         if not 0 <= self.start < self.steps:
             raise ValueError(
                 f"`{type(self).__name__}(start=...)` must be >= 0 and < steps = {self.steps}. Got {self.start}."
@@ -283,3 +283,8 @@ class Constant:
 def require_nonnegative(owner: str, name: str, value: float) -> None:
     if not 0 <= value < math.inf:
         raise ValueError(f"`{owner}({name}=...)` must be >= 0 and finite. Got {value}.")
+
+
+def require_steps(owner: str, steps: int) -> None:
+    if not isinstance(steps, numbers.Integral) or steps < 1:
+        raise ValueError(f"`{owner}(steps=...)` must be a whole number >= 1. Got {steps}.")

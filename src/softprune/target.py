@@ -23,12 +23,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from softprune import allocation
 from softprune.hidden import Hidden
 from softprune.quantile import Cell, survivors, thresholds
+from softprune.schedule import require_steps
 from softprune.threshold import Columns, Threshold, future_lrs
 
 GROWTH = 1.3  # b: how the odds grow with the learning done
 EARLY = 0.03  # of the learning: before it, the odds tell nothing, and D is guessed
 GUESS = 2.0  # times the quantile of the first |θ|
-LATE = 0.03  # of the learning: after 1 − LATE, D tends to the quantile
+LATE = 0.003  # of the learning: after 1 − LATE, D tends to the quantile
 GAIN = 0.5  # how far log μ moves towards each new solution
 RISK = 20.0  # times min_density: a layer this thin is watched closely
 
@@ -62,6 +63,7 @@ class TargetSparsity(Threshold):
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:
             raise ValueError(f"`TargetSparsity(target=...)` must be > 0 and < 1. Got {self.target}.")
+        require_steps("TargetSparsity", self.steps)
         if not 0 <= self.start < self.steps:
             raise ValueError(
                 f"`TargetSparsity` needs steps > start >= 0. Got steps = {self.steps}, start = {self.start}."

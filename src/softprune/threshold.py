@@ -226,8 +226,8 @@ def future_lrs(lr_scheduler: LRScheduler, steps: int, interval: int = 1) -> list
     """The first group's learning rates of the next ``steps`` steps, from a copy of the scheduler."""
     if isinstance(lr_scheduler, ReduceLROnPlateau) or not isinstance(lr_scheduler, LRScheduler):
         raise TypeError(
-            f"Cannot use LATS.from_final with {type(lr_scheduler).__name__}. This is because its learning "
-            "rates are not known in advance. Use LATS(penalty), which reads them as they come."
+            f"Cannot play a {type(lr_scheduler).__name__} forward. This is because its learning rates are not known in "
+            "advance. Use LATS(penalty) or a TargetSparsity without `lr_scheduler`, which read them as they come."
         )
     optimizer = lr_scheduler.optimizer
     groups = [

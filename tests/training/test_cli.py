@@ -1,14 +1,19 @@
 """The command, as a user types it."""
 
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
-from softprune import cli, recipes
+import softprune
+from softprune import cli, models, recipes
 from softprune.errors import UserError
+from softprune.training import methods
+from softprune.training.config import READS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
 
@@ -50,8 +55,22 @@ def test_recipes_are_listed_and_shown():
     assert code == 0
     assert len(output.splitlines()) == len(recipes.RECIPES)
     code, output = call("recipes", "resnet50/slats-b1024")
-    assert "lr=0.512" in output
+    assert "lr=0.512 " in output
     assert "74.29%" in output
+    assert "warmup=5                         epochs of linear warm-up\n" in output
+    assert "compile=true " in output
+    for choice in (*models.NETWORKS, *READS):
+        assert choice in output
+
+
+def test_every_method_says_what_it_reads():
+    assert tuple(READS) == ("dense", *methods.SCHEDULED, *methods.TRAINED)
+    for recipe in recipes.RECIPES.values():
+        methods.check(recipe.config)
+
+
+def test_the_version():
+    assert call("--version") == (0, f"softprune {softprune.__version__}\n")
 
 
 def test_report_of_a_run_a_checkpoint_and_a_model_file(run):
@@ -69,6 +88,27 @@ def test_eval_measures_again(run):
     code, output = call("eval", run)
     assert code == 0
     assert f"{accuracy:.2%} on 450 images" in output
+    assert call("eval", run, "batch=100", "workers=0", "precision=bf16-true")[0] == 0
+
+
+def test_what_eval_refuses(run, tmp_path):
+    assert call("eval", run, "lr=1")[1].startswith("`lr` belongs to the trained network")
+    assert call("eval", run, "network=resnet20")[0] == 2
+    code, output = call("eval", run, "data=synthetic", "precision=17")
+    assert code == 2
+    assert "Precision '17' is invalid" in output
+    for split in ("train", "val"):
+        for label in ("cat", "dog"):
+            (tmp_path / "images" / split / label).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / "images" / split / label / "0.png")
+    code, output = call("eval", run, f"data={tmp_path / 'images'}")
+    assert code == 2
+    assert "does not fit the network 'mlp' for 2 classes and 3 channels" in output
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "report.json").unlink()
+    code, output = call("eval", tmp_path / "run")
+    assert code == 2
+    assert f"is not complete yet. Go on with `softprune train --resume {tmp_path / 'run'}`." in output
 
 
 def test_a_frontier_does_only_what_is_missing(tmp_path):
@@ -94,6 +134,13 @@ def test_a_frontier_of_targets_ends_at_them(tmp_path):
     assert code == 0
     assert "| 0.9 | 90.0" in output
     assert [round(row["sparsity"], 3) for row in json.loads((tmp_path / "frontier.json").read_text())] == [0.5, 0.9]
+
+
+def test_a_refused_run_does_not_stand_in_the_way_of_the_next(tmp_path):
+    """What only the data can tell is found after the folder was made, and before training begins."""
+    words = ["frontier", *TINY, "--final", "0.02", "--out", tmp_path]
+    assert call(*words, "batch=5000")[0] == 2
+    assert call(*words)[0] == 0
 
 
 def test_schedules_are_drawn_and_tabulated(tmp_path):
@@ -139,6 +186,88 @@ def test_wrong_calls_are_answered_in_a_sentence(words, text, tmp_path, monkeypat
     code, output = call(*words)
     assert code in (1, 2)
     assert text in output
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ["digits/slats", "beta=0.1"],
+            "The method 'slats' does not read `beta`. Write `beta=none`, or choose a method",
+        ),
+        (["digits/slats", "method=dense"], "does not read `final`"),
+        (["digits/slats", "init=-8"], "that does: str, str-gs, gpo."),
+        (["digits/str", "blend_decay=0.1"], "does not read `blend_decay`"),
+        (["digits/dense", "threshold_decay=0.1"], "does not read `threshold_decay`"),
+        (["digits/sine", "penalty=0.1"], "does not read `penalty`"),
+        (["digits/lats", "penalty=0.1"], "reads `final` or `penalty`, not both"),
+        (["digits/lats", "final=none", "penalty=0.1", "target=0.9"], "reads `target` or `penalty`, not both"),
+        (["digits/pgh-0.1", "target=0.9"], "Cannot use `target` with the method 'pgh'"),
+        (["digits/slats", "final=-1"], "`final` must be >= 0 and finite. Got -1.0."),
+        (["digits/slats", "final=inf"], "`final` must be >= 0 and finite. Got inf."),
+        (["digits/lats", "final=none", "penalty=nan"], "`penalty` must be >= 0 and finite. Got nan."),
+        (["digits/str", "init=nan"], "`init` must be finite. Got nan."),
+        (["digits/str", "threshold_decay=-1"], "`threshold_decay` must be >= 0"),
+        (["digits/gpo", "blend_decay=-1"], "`blend_decay` must be >= 0"),
+        (["digits/pgh-0.1", "beta=1"], "`beta` must be > 0 and < 1. Got 1.0."),
+        (["digits/slats", "momentum=1"], "`momentum` must be >= 0 and < 1"),
+        (["digits/slats", "lr=inf"], "`lr` must be >= 0 and finite"),
+        (["digits/lats", "lr=0"], "needs learning rates that sum to more than 0"),
+        (["digits/slats", "label_smoothing=2"], "`label_smoothing` must be >= 0 and <= 1"),
+        (["digits/slats", "nesterov=true", "momentum=0"], "`nesterov` needs `momentum` > 0"),
+        (["digits/slats", "checkpoint_minutes=-1"], "`checkpoint_minutes` must be >= 0"),
+        (["digits/slats", "seed=4294967296"], "`seed` must be >= 0 and < 2**32"),
+        (["digits/slats", "precision=17"], "Precision '17' is invalid"),
+        (["digits/slats", "strategy=luck"], "`strategy='luck'`"),
+        (["digits/slats", "accelerator=abacus"], "`accelerator='abacus'`"),
+        (["digits/slats", "devices=0"], "`devices` must be auto or a whole number >= 1. Got '0'."),
+        (["digits/slats", "devices=0,1"], "`devices` must be auto or a whole number >= 1"),
+        (["digits/slats", "exclude=nothing.*"], "pattern 'nothing.*' matches no trainable parameter"),
+        (["digits/slats", "target=0.9999"], "`TargetSparsity` cannot reach 99.9900%"),
+        (["digits/slats", "--out", "file"], "Cannot make the folder file: File exists. Choose another with `--out`."),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_made(words, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    code, output = call("train", *words)
+    assert code == 2
+    assert text in output
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["frontier", "digits/dense", "--final", "0.1"], "The method 'dense' does not read `final`"),
+        (["frontier", "digits/str", "--final", "0.1"], "The method 'str' does not read `final`"),
+        (["frontier", "digits/slats", "target=0.9", "--final", "0.1"], "Cannot walk along `final` with `target` set"),
+        (["frontier", "digits/str", "target=0.9", "--final", "0.1"], "Cannot walk along `final` with `target` set"),
+        (["frontier", "digits/dense", "--targets", "0.9"], "Cannot use `target` with the method 'dense'"),
+        (["frontier", "digits/sine", "--targets", "0.9"], "Cannot use `target` with the method 'sine'"),
+        (["frontier", "digits/slats", "--final", "0.1,-1"], "`final` must be >= 0 and finite. Got -1.0."),
+        (["frontier", "digits/slats", "--targets", "0.9,0.9999"], "cannot reach 99.9900%"),
+        (["frontier", "digits/slats", "--final", "0.1", "--out", "file"], "Cannot make the folder file/final-0.1"),
+        (["schedules", "--epochs", "0"], "Invalid value for '--epochs'"),
+        (["schedules", "--steps", "0"], "Invalid value for '--steps'"),
+        (["schedules", "--out", "file"], "Invalid value for '--out'"),
+    ],
+)
+def test_frontiers_and_schedules_refuse_before_they_begin(words, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    code, output = call(*words)
+    assert code == 2
+    assert text in output
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_only_what_is_ours_is_said(tmp_path):
+    """Nothing of Lightning's, whose loggers write where pytest does not look."""
+    command = [sys.executable, "-W", "ignore", "-m", "softprune"]
+    for words in (["train", *TINY, "epochs=1"], ["frontier", *TINY, "epochs=1", "--final", "0.1"]):
+        done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path, check=True)
+        assert "available" not in done.stdout + done.stderr
 
 
 def test_the_process_exits_with_a_sentence_and_a_code(tmp_path):

@@ -1,8 +1,10 @@
 """Two processes under DDP, launched by torchrun and by Lightning, end where one process ends."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,19 @@ def test_two_processes_train_what_one_trains(alone, tmp_path, command):
     both = sum(int((t == 0).sum()) for name, t in together.items() if name.endswith("weight"))
     assert abs(zeros - both) <= 5
     assert zeros > 1000
+
+
+def test_a_signal_to_one_process_stops_them_all(tmp_path):
+    command = [*SOFTPRUNE, *SETTINGS, "epochs=100000", "devices=2", "--out", str(tmp_path / "run")]
+    started = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    history = tmp_path / "run" / "history.jsonl"
+    while not (history.exists() and history.read_text()):
+        assert started.poll() is None, started.communicate()
+        time.sleep(0.1)
+    started.send_signal(signal.SIGTERM)
+    out, errors = started.communicate(timeout=60)  # the pipes close when the last process ends
+    assert started.returncode == 128 + signal.SIGTERM, out + errors
+    assert "Traceback" not in errors, errors
+    assert len(list((tmp_path / "run" / "checkpoints").glob("step-*.ckpt"))) == 1

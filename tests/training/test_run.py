@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch import Callback
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from softprune import recipes
@@ -82,7 +83,8 @@ def test_the_model_file_holds_the_sparse_weights_under_ordinary_names(complete):
     for layer in report["layers"]:
         assert int((tensors[layer["name"]] == 0).sum()) == layer["zeros"]
     assert complete.outcome["sparsity"] > 0.3
-    assert Config.from_json(weights.metadata(complete.folder / "model.safetensors")["config"]) == SHORT
+    with safe_open(complete.folder / "model.safetensors", "pt") as file:
+        assert Config.from_json(file.metadata()["config"]) == SHORT
     accuracy, count = complete.evaluate([])
     assert accuracy == pytest.approx(complete.outcome["accuracy"])
     assert count == 450
@@ -228,3 +230,43 @@ def test_a_full_disk_says_so_and_keeps_the_checkpoint_before(tmp_path):
         with pytest.raises(CheckpointError, match="the disk is full"):
             saver.save_checkpoint({"a": torch.zeros(10**6)}, path)
     assert torch.equal(checkpoint.load(path)["a"], torch.ones(3))
+
+
+def test_the_report_says_who_left_since_the_validation_before(tmp_path):
+    run = Run.create(tmp_path / "run", SHORT.override(["final=0.02"]))
+    train(run)
+    last = [row for row in history.read(run.folder / "history.jsonl") if "left" in row][-1]
+    report = run.outcome["report"]
+    assert (report["left"], report["returned"]) == (last["left"], last["returned"])
+    assert report["left"] > 0
+
+
+def test_a_power_cut_in_the_middle_of_a_line_and_of_a_checkpoint(tmp_path):
+    run = Run.create(tmp_path / "run", SHORT)
+    (tmp_path / "run" / "checkpoints").mkdir()
+    half = tmp_path / "run" / "checkpoints" / ".step-000000005.ckpt.77"
+    half.write_bytes(b"half")
+    (tmp_path / "run" / "history.jsonl").write_text('{"step": 0, "lr": 0.1}\n{"step": 1, "lo')
+    assert train(run).accuracy is not None
+    assert not half.exists()
+    assert history.read(tmp_path / "run" / "history.jsonl")[0]["step"] == 0
+
+
+def test_a_run_none_of_whose_checkpoints_can_be_read_does_not_begin_anew_by_itself(tmp_path):
+    run = Run.create(tmp_path / "run", SHORT)
+    (tmp_path / "run" / "checkpoints").mkdir()
+    (tmp_path / "run" / "checkpoints" / "step-000000005.ckpt").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="Delete them"):
+        train(run)
+
+
+def test_a_damaged_configuration_is_refused(tmp_path):
+    Run.create(tmp_path / "run", SHORT)
+    (tmp_path / "run" / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match="is damaged"):
+        Run.open(tmp_path / "run")
+
+
+def test_a_learning_rate_of_zero_is_a_run_like_any_other(tmp_path):
+    """Its penalty is infinite, which no plot can show."""
+    assert train(Run.create(tmp_path / "run", SHORT.override(["lr=0", "epochs=1"]))).accuracy is not None

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from softprune.recipes.recipe import Methods, Recipe, family
 from softprune.training.config import Config
 
@@ -24,45 +27,60 @@ CIFAR10 = Config(
 )
 DIGITS = Config(network="digits_resnet", data="digits", epochs=40, batch=64, lr=0.1, weight_decay=1e-4, workers=0)
 
-_SAME = "near S-LATS at equal sparsity"
+MEASURED = {  # of the recipes on digits, seed 0
+    "dense": "99.56%",
+    "slats": "99.78% at 94.01% sparsity",
+    "lats": "100.00% at 94.11% sparsity",
+    "pgh-0.1": "99.56% at 92.55% sparsity",
+    "pgh-1e-5": "99.56% at 90.15% sparsity",
+    "pgh-1e-10": "99.33% at 88.64% sparsity",
+    "pgh-0": "98.67% at 74.12% sparsity",
+    "sine": "99.11% at 96.45% sparsity",
+    "linear": "25.56% at 97.84% sparsity: the threshold still grows when nothing is learned any more",
+    "log2": "35.56% at 97.23% sparsity: the threshold still grows when nothing is learned any more",
+    "str": "99.33% at 95.95% sparsity",
+    "str-gs": "99.33% at 83.93% sparsity",
+    "gpo": "99.33% at 96.04% sparsity",
+}
 
 
-def methods(final: float, init: float, decay: float, blend_decay: float) -> Methods:
+def methods(final: float, init: float, decay: float, blend_decay: float, expect: Mapping[str, str]) -> Methods:
     """Every method of the paper, with a final threshold D and a starting s that suit the problem.
 
     GPO's b needs a decay of its own in a short run: while k is small but not zero, batch normalisation amplifies what
     a dead layer still lets through, and the network would miss it when k is dropped.
     """
     trained = {"init": init, "threshold_decay": decay}
-    return {
-        "dense": ({"method": "dense"}, "the accuracy to compare with"),
-        "slats": ({"method": "slats", "final": final}, "close to dense"),
-        "lats": ({"method": "lats", "final": final}, "S-LATS, following the warm-up too"),
-        "pgh-0.1": ({"method": "pgh", "final": final, "beta": 0.1}, _SAME),
-        "pgh-1e-5": ({"method": "pgh", "final": final, "beta": 1e-5}, _SAME),
-        "pgh-1e-10": ({"method": "pgh", "final": final, "beta": 1e-10}, _SAME),
-        "pgh-0": ({"method": "init", "final": final / 2}, "pruning at initialization: sparse, less accurate"),
-        "sine": ({"method": "sine", "final": final}, "below S-LATS at equal sparsity"),
-        "linear": ({"method": "linear", "final": final}, "below sine at equal sparsity"),
-        "log2": ({"method": "log2", "final": final}, "below sine at equal sparsity"),
-        "str": ({"method": "str", **trained}, "sparsity follows the weight decay on s"),
-        "str-gs": ({"method": "str-gs", **trained}, "sparsity follows the weight decay on s"),
-        "gpo": ({"method": "gpo", **trained, "blend_decay": blend_decay}, "STR, as soon as k has decayed"),
+    settings: dict[str, dict[str, Any]] = {
+        "dense": {"method": "dense"},
+        "slats": {"method": "slats", "final": final},
+        "lats": {"method": "lats", "final": final},
+        "pgh-0.1": {"method": "pgh", "final": final, "beta": 0.1},
+        "pgh-1e-5": {"method": "pgh", "final": final, "beta": 1e-5},
+        "pgh-1e-10": {"method": "pgh", "final": final, "beta": 1e-10},
+        "pgh-0": {"method": "init", "final": final / 2},
+        "sine": {"method": "sine", "final": final},
+        "linear": {"method": "linear", "final": final},
+        "log2": {"method": "log2", "final": final},
+        "str": {"method": "str", **trained},
+        "str-gs": {"method": "str-gs", **trained},
+        "gpo": {"method": "gpo", **trained, "blend_decay": blend_decay},
     }
+    return {name: (values, expect.get(name, "not measured yet")) for name, values in settings.items()}
 
 
 RECIPES: list[Recipe] = [
     *family(
         "cifar10",
         CIFAR10,
-        methods(final=0.1, init=-120.0, decay=5e-4, blend_decay=2e-2),
+        methods(final=0.1, init=-120.0, decay=5e-4, blend_decay=2e-2, expect={}),
         reproduces="the paper's comparison, in small: ResNet-18 on CIFAR-10",
-        cost="about a minute on one H200",
+        cost="not measured yet",
     ),
     *family(
         "digits",
         DIGITS,
-        methods(final=0.3, init=-8.0, decay=0.02, blend_decay=0.1),
+        methods(final=0.3, init=-8.0, decay=0.02, blend_decay=0.1, expect=MEASURED),
         reproduces="the paper's comparison, in miniature: a residual network on scikit-learn's digits",
         cost="under a minute on two CPU cores",
     ),

@@ -69,9 +69,9 @@ RECIPES: list[Recipe] = [
     *family(
         "sew_cifar10",
         CIFAR10,
-        methods(slats=(0.5, "close to dense"), sine=(0.5, "below S-LATS at equal sparsity")),
+        methods(slats=(0.5, "not measured yet"), sine=(0.5, "not measured yet")),
         reproduces="the paper's spiking network, in small: SEW ResNet-18 on CIFAR-10",
-        cost="minutes on one GPU",
+        cost="not measured yet",
     ),
     *family(
         "sew_digits",

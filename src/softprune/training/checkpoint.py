@@ -71,6 +71,12 @@ def load(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
+def sweep(folder: Path) -> None:
+    """Remove what a kill left half-written."""
+    for path in folder.glob(".step-*.ckpt.*"):
+        path.unlink(missing_ok=True)
+
+
 def find(folder: Path) -> list[Path]:
     """Checkpoints of a run, newest first."""
     return sorted(folder.glob("step-*.ckpt"), reverse=True)
@@ -110,6 +116,8 @@ class Checkpoints(Callback):
         if asked or due or trainer.global_step >= trainer.max_steps:
             self.save(trainer)
         if asked:
+            self.stopped_by = self.stopped_by or signal.SIGTERM  # another process was asked
+            trainer.limit_val_batches = 0  # Lightning would validate before it stops
             trainer.should_stop = True
 
     def _agree(self, trainer: Trainer, wish: bool) -> bool:

@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from softprune.data import Dataset
 from softprune.errors import ConfigError
 from softprune.training import plots
 from softprune.training.config import Config
 from softprune.training.images import dataset
-from softprune.training.run import Run
+from softprune.training.run import Run, quieten
+from softprune.training.task import rehearse
 
 
 def walk(
@@ -31,11 +31,11 @@ def walk(
     progress: bool = True,
 ) -> int | None:
     """Train what is missing and write table and plot. Returns the signal that stopped it, if one did."""
+    configs = _configs(config, key, values)
     rows: list[dict[str, float]] = []
     images: Dataset | None = None  # read once, for all runs
-    for value in values:
-        change: dict[str, Any] = {key: value}
-        run = _run(replace(config, **change), folder / f"{key}-{value:g}")
+    for value, changed in configs.items():
+        run = _run(changed, folder / f"{key}-{value:g}")
         say(f"{key} = {value:g}: {run.folder}")
         if images is None and run.outcome is None:
             images = dataset(config)
@@ -70,8 +70,21 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
+def _configs(config: Config, key: str, values: Sequence[float]) -> dict[float, Config]:
+    """The settings of every run, none of which will be refused when it begins."""
+    if key == "final" and config.target is not None:
+        raise ConfigError(
+            "Cannot walk along `final` with `target` set, which replaces it. Leave `target` away, or write `--targets`."
+        )
+    configs = {value: replace(config, **{key: value}) for value in values}  # type: ignore[arg-type]
+    quieten()
+    for changed in configs.values():
+        rehearse(changed)
+    return configs
+
+
 def _run(config: Config, folder: Path) -> Run:
-    if not (folder / "config.json").exists():
+    if not (folder / "history.jsonl").exists():  # training never began there
         return Run.create(folder, config)
     run = Run.open(folder)
     if run.config != config:

@@ -12,6 +12,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 import softprune as sp
 from softprune.lightning import measurements
+from softprune.training.atomic import replacing
 from softprune.training.task import Task
 
 POINTS = 200  # of a curve, about
@@ -23,7 +24,14 @@ def interval(steps: int) -> int:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The rows, up to one that was being written when the machine went down."""
+    rows: list[dict[str, Any]] = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
 
 
 class History(Callback):
@@ -35,12 +43,14 @@ class History(Callback):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.report: sp.Report | None = None  # the last one
 
     def on_train_start(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
         """A resumed run forgets what an interrupted one wrote after its last checkpoint."""
         if trainer.is_global_zero:
             kept = [row for row in read(self.path) if row["step"] <= trainer.global_step]
-            self.path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+            with replacing(self.path) as beside:
+                beside.write_text("".join(json.dumps(row) + "\n" for row in kept))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Task, outputs: Any, *_: Any) -> None:  # type: ignore[override]
         step = trainer.global_step
@@ -57,8 +67,8 @@ class History(Callback):
             return
         row: dict[str, Any] = {"step": trainer.global_step, "accuracy": float(trainer.callback_metrics["accuracy"])}
         if pl_module.pruner is not None:
-            report = sp.summarize(pl_module.pruner)
-            row |= {"left": report.left, "returned": report.returned}
+            self.report = sp.summarize(pl_module.pruner)
+            row |= {"left": self.report.left, "returned": self.report.returned}
         self._append(trainer, row)
 
     def _append(self, trainer: Trainer, row: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 import softprune as sp
 from softprune.errors import ConfigError, did_you_mean
-from softprune.training.config import Config
+from softprune.training.config import READS, Config
 
 Scheduled = sp.Threshold | Callable[[int], float]
 
@@ -46,7 +46,6 @@ TRAINED: dict[str, Callable[[Mapping[str, nn.Parameter], float], sp.Trainable]] 
     "str-gs": lambda params, init: sp.STR(params, init, shared=True),
     "gpo": lambda params, init: sp.GPO(params, init),
 }
-METHODS = ("dense", *SCHEDULED, *TRAINED)
 GRADIENTS = {None: None, "identity": sp.identity, "subgradient": sp.subgradient}
 
 
@@ -63,33 +62,48 @@ def scheduled(config: Config, scheduler: LRScheduler, steps: int, start: int) ->
 
 
 def check(config: Config) -> None:
-    """Refuse a method that does not exist, or that lacks a number, before anything is built."""
-    if config.method not in METHODS:
-        hint = did_you_mean(config.method, METHODS)
-        raise ConfigError(f"There is no method {config.method!r}.{hint} Methods: {', '.join(METHODS)}.")
-    if config.target is not None:
-        _target(config)
-    elif config.method in TRAINED:
-        need(config, "init")
-        if config.strategy == "fsdp":
-            raise ConfigError(
-                f"Cannot use the method {config.method!r} with `strategy=fsdp`. This is because sharded checkpoints "
-                "hold the network's parameters only. Use `strategy=ddp`."
-            )
-    elif config.method != "dense" and not (config.method == "lats" and config.penalty is not None):
-        need(config, "final")
-    if config.method == "pgh" and config.target is None:
-        need(config, "beta")
-
-
-def _target(config: Config) -> None:
-    if config.method in (*TRAINED, "dense"):
+    """Refuse a method that does not exist, lacks a number, or has one that it does not read."""
+    if config.method not in READS:
+        hint = did_you_mean(config.method, READS)
+        raise ConfigError(f"There is no method {config.method!r}.{hint} Methods: {', '.join(READS)}.")
+    _refuse_the_unread(config)
+    if config.target is None:
+        _need_all(config)
+    if config.method in TRAINED and config.strategy == "fsdp":
         raise ConfigError(
-            f"Cannot use `target` with the method {config.method!r}. This is because it has no threshold to steer. "
-            "Use a recipe of slats."
+            f"Cannot use the method {config.method!r} with `strategy=fsdp`. This is because sharded checkpoints "
+            "hold the network's parameters only. Use `strategy=ddp`."
         )
-    if not 0 < config.target < 1:  # type: ignore[operator]
-        raise ConfigError(f"`target` must be > 0 and < 1, as 0.95. Got {config.target}.")
+
+
+def _refuse_the_unread(config: Config) -> None:
+    """A target replaces the final threshold, which recipes give; everything else that is given must be read."""
+    if config.target is not None and "target" not in READS[config.method]:
+        raise ConfigError(
+            f"Cannot use `target` with the method {config.method!r}. This is because a target has a threshold of its "
+            "own, which follows the learning rate as that of slats does. Use a recipe of slats."
+        )
+    for name in sorted({name for names in READS.values() for name in names} - {*READS[config.method]}):
+        if getattr(config, name) is not None:
+            readers = [method for method, names in READS.items() if name in names]
+            raise ConfigError(
+                f"The method {config.method!r} does not read `{name}`. Write `{name}=none`, or choose a method that "
+                f"does: {', '.join(readers)}."
+            )
+    if config.penalty is not None and (config.final is not None or config.target is not None):
+        other = "target" if config.target is not None else "final"
+        raise ConfigError(
+            f"The method 'lats' reads `{other}` or `penalty`, not both. Write `{other}=none` or `penalty=none`."
+        )
+
+
+def _need_all(config: Config) -> None:
+    if config.method in TRAINED:
+        need(config, "init")
+    elif config.method != "dense" and config.penalty is None:
+        need(config, "final")
+    if config.method == "pgh":
+        need(config, "beta")
 
 
 def need(config: Config, name: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,10 @@ def _threshold(curve: Sequence[dict[str, Any]]) -> Figure:
     left.set(title="threshold d", xlabel="step")
     penalties = [row["penalty"] for row in curve]
     right.plot(steps, penalties)
-    usual = sorted(penalties)[len(penalties) // 20 : -len(penalties) // 20 or None]  # some schedules end at infinity
-    right.set(title="implied L1 penalty μ", xlabel="step", ylim=(min(0, 1.25 * usual[0]), 1.25 * usual[-1] or 1))
+    right.set(title="implied L1 penalty μ", xlabel="step")
+    finite = sorted(penalty for penalty in penalties if math.isfinite(penalty))  # a schedule may end at infinity
+    if usual := finite[len(finite) // 20 : -len(finite) // 20 or None]:
+        right.set_ylim(min(0, 1.25 * usual[0]), 1.25 * usual[-1] or 1)
     for axes in (left, right):
         _plain(axes)
     return figure

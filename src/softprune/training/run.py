@@ -32,13 +32,13 @@ from torch import Tensor
 import softprune as sp
 from softprune.data import Dataset
 from softprune.errors import CheckpointError, ConfigError
-from softprune.training import checkpoint, history, methods, plots, weights
+from softprune.training import checkpoint, history, plots, weights
 from softprune.training.atomic import replacing
-from softprune.training.config import Config
+from softprune.training.config import EVALUATION, Config
 from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
 from softprune.training.observer import Observation, Observed
-from softprune.training.task import Task
+from softprune.training.task import Task, in_sentences, plain_trainer, rehearse
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Run:
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
         """A new run; its first process makes the folder, and refuses one that holds a run already."""
+        quieten()
+        rehearse(config)
         if not first_process():
             return cls(folder, config)
         if (folder / "history.jsonl").exists():  # training began there
@@ -66,8 +68,12 @@ class Run:
                 f"{folder} holds a run already. Go on with `softprune train --resume {folder}`, "
                 "or choose another folder with `--out`."
             )
-        methods.check(config)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"Cannot make the folder {folder}: {error.strerror}. Choose another with `--out`."
+            ) from error
         (folder / "config.json").write_text(config.to_json())
         return cls(folder, config)
 
@@ -76,7 +82,10 @@ class Run:
         path = folder / "config.json"
         if not path.exists():
             raise ConfigError(f"{folder} is not a run: it holds no config.json.")
-        return cls(folder, Config.from_json(path.read_text()))
+        try:
+            return cls(folder, Config.from_json(path.read_text()))
+        except (json.JSONDecodeError, TypeError) as error:
+            raise ConfigError(f"{path} is damaged: {error}.") from error
 
     @property
     def outcome(self) -> dict[str, Any] | None:
@@ -106,12 +115,13 @@ class Run:
         seed_everything(config.seed, verbose=False)
         task = Task(config, len(images.classes), images.shape[0], module.batches())
         saver = checkpoint.Checkpoints(self.folder / "checkpoints", config.checkpoint_minutes)
-        trainer = self._trainer(task, [saver, *callbacks, *([Bar()] if progress else [])])
+        recorder = History(self.folder / "history.jsonl")
+        trainer = self._trainer(task, [recorder, saver, *callbacks, *([Bar()] if progress else [])])
         with saver:
             trainer.fit(task, module, ckpt_path=self._newest(say))
         if saver.stopped_by is not None:
             return Outcome(None, task.pruner.sparsity() if task.pruner else 0.0, saver.stopped_by)
-        report = sp.summarize(task.pruner) if task.pruner else sp.summarize(task.network)
+        report = recorder.report or sp.summarize(task.pruner or task.network)
         if task.pruner is not None:
             task.pruner.detach()
         observer = task.network.observer() if isinstance(task.network, Observed) else None
@@ -134,24 +144,40 @@ class Run:
     def evaluate(self, settings: Iterable[str]) -> tuple[float, int]:
         """Accuracy of the model file, and the number of images it was measured on."""
         quieten()
+        settings = list(settings)
         config = self.config.override(settings)
+        if other := [name for name, *_ in (s.partition("=") for s in settings) if name not in EVALUATION]:
+            raise ConfigError(
+                f"`{other[0]}` belongs to the trained network, and cannot be changed to evaluate it. "
+                f"Settings that can: {', '.join(EVALUATION)}."
+            )
+        if self.outcome is None:
+            raise ConfigError(
+                f"{self.folder} is not complete yet. Go on with `softprune train --resume {self.folder}`."
+            )
         images = dataset(config)
         module = Images(config, images)
         task = Task(config, len(images.classes), images.shape[0], batches=1)
-        task.network.load_state_dict(weights.read(self.folder / "model.safetensors"))
-        trainer = Trainer(
-            accelerator=config.accelerator,
-            devices=1,
-            precision=config.precision,  # type: ignore[arg-type]
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+        path = self.folder / "model.safetensors"
+        try:
+            task.network.load_state_dict(weights.read(path))
+        except RuntimeError as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise ConfigError(
+                f"{path} does not fit the network {config.network!r} for {len(images.classes)} classes and "
+                f"{images.shape[0]} channels. Choose data with the classes that it was trained on."
+            ) from error
+        with in_sentences():
+            trainer = plain_trainer(config, devices=1)
         return trainer.validate(task, module, verbose=False)[0]["accuracy"], len(images.val)
 
     def _newest(self, say: Callable[[str], None]) -> Path | None:
-        for path in checkpoint.find(self.folder / "checkpoints"):
+        """The newest checkpoint that can be read; none if there is none at all."""
+        folder = self.folder / "checkpoints"
+        if first_process():
+            checkpoint.sweep(folder)
+        for path in (found := checkpoint.find(folder)):
             try:
                 checkpoint.load(path)
             except CheckpointError as error:
@@ -159,6 +185,8 @@ class Run:
             else:
                 say(f"Resuming from {path}.")
                 return path
+        if found:
+            raise CheckpointError(f"No checkpoint in {folder} can be read. Delete them to begin the run anew.")
         return None
 
     def _trainer(self, task: Task, callbacks: Sequence[Callback]) -> Trainer:
@@ -181,7 +209,7 @@ class Run:
             if find_spec("tensorboard")
             else False,
             plugins=[checkpoint.AtomicCheckpointIO()],
-            callbacks=[History(self.folder / "history.jsonl"), *callbacks],
+            callbacks=list(callbacks),
         )
 
     def _write(
@@ -231,8 +259,8 @@ def _strategy(config: Config) -> Strategy | str:
 
 
 def first_process() -> bool:
-    """Whether this is the first process of a launch, by torchrun or by Lightning."""
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+    """Whether this is the first process of a launch, by torchrun, by Lightning or by Slurm, on the first node."""
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
 
 
 def quieten() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
@@ -17,10 +19,45 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import softprune as sp
 from softprune import models
+from softprune.errors import ConfigError, UserError
 from softprune.training import methods
 from softprune.training.config import Config
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+
+
+@contextmanager
+def in_sentences() -> Iterator[None]:
+    """What objects refuse while they are built from settings is the user's to mend."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (ValueError, ModuleNotFoundError, MisconfigurationException) as error:
+        raise ConfigError(str(error)) from error
+
+
+@in_sentences()
+def rehearse(config: Config) -> None:
+    """Build all that needs no data, without memory for weights: what cannot be is refused before anything is made."""
+    methods.check(config)
+    with torch.device("meta"):
+        Task(config, classes=10, channels=3, batches=1).configure_optimizers()
+    strategy = "auto" if config.strategy == "fsdp" else config.strategy
+    plain_trainer(config, devices=config.devices, num_nodes=config.nodes, strategy=strategy)
+
+
+def plain_trainer(config: Config, **options: Any) -> Trainer:
+    """One that neither logs nor saves."""
+    return Trainer(
+        accelerator=config.accelerator,
+        precision=config.precision,  # type: ignore[arg-type]
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
 
 
 class Task(LightningModule):
@@ -73,6 +110,7 @@ class Task(LightningModule):
         self.log("val_loss", nn.functional.cross_entropy(logits, y), **options)
         self.log("accuracy", (logits.argmax(1) == y).float().mean(), prog_bar=True, **options)
 
+    @in_sentences()
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Optimizer, learning-rate schedule and pruner: the two lines are the last two."""
         config = self.config

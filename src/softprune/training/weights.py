@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -33,14 +33,11 @@ def save(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) ->
 def read(path: Path) -> dict[str, Tensor]:
     """Weights by name, from a model file or a checkpoint of a run."""
     if path.suffix == ".ckpt":
-        tensors = load(path)["state_dict"]
+        tensors = load(path).get("state_dict")
+        if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
+            raise CheckpointError(f"{path} holds no weights.")
         return {name.removeprefix("network."): tensor for name, tensor in tensors.items()}
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
-
-
-def metadata(path: Path) -> dict[str, str]:
-    with safe_open(path, "pt") as file:
-        return file.metadata() or {}
