@@ -25,6 +25,8 @@ from grid import Job, Tables
 from matplotlib.axes import Axes
 
 import softprune as sp
+from softprune.markdown import table
+from softprune.training.plots import save as write
 
 DOCS = Path(__file__).parent.parent / "docs"
 BATCHES = 97  # of CIFAR-10, an epoch at batch 512
@@ -116,11 +118,6 @@ def percent(values: Sequence[float]) -> str:
     return f"{100 * statistics.fmean(values):.2f}{deviation}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def accuracies(runs: Sequence[Outcome]) -> str:
     return percent([run.accuracy for run in runs])
 
@@ -177,9 +174,7 @@ def plots(count: int) -> tuple[plt.Figure, list[Axes]]:
 
 
 def save(figure: plt.Figure, name: str, images: Path) -> None:
-    images.mkdir(parents=True, exist_ok=True)
-    figure.savefig(images / f"findings-{name}.png", dpi=120)
-    plt.close(figure)
+    write(figure, images / f"findings-{name}.png")
 
 
 # -- the findings -----------------------------------------------------------------------------------------------------

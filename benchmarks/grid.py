@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from constancy import constancy
 from lightning.pytorch import Callback
 
 from softprune import data, recipes
@@ -171,7 +171,7 @@ def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
         "sparsity": outcome.sparsity,
         "threshold": max((layer["threshold"] or 0.0 for layer in layers), default=0.0),
         "zeroed": sum(layer["zeros"] == layer["parameters"] for layer in layers),
-        **_constancy([point["penalty"] for point in points if "penalty" in point]),
+        **constancy([point["penalty"] for point in points if "penalty" in point]),
         **outcome.figures,
         "seconds": time.perf_counter() - begin,
         "device": torch.cuda.get_device_name() if CUDA else "CPU",
@@ -186,18 +186,6 @@ def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
         [{"job": job.text, "layer": layer["name"], **layer} for layer in layers],
         [{"job": job.text, **point} for point in sorted(thinned, key=lambda point: point["step"])],
     )
-
-
-def _constancy(penalties: Sequence[float]) -> Row:
-    """``spread``: deviation over mean of the penalty between 10% and 90% of training; ``last``: its mean over the
-    last 5% in units of that mean, the last step left out."""
-    middle = penalties[len(penalties) // 10 : -len(penalties) // 10]
-    if len(middle) < 20 or not (mean := statistics.fmean(middle)):
-        return {}
-    return {
-        "spread": statistics.stdev(middle) / mean,
-        "last": statistics.fmean(penalties[-len(penalties) // 20 : -1]) / mean,
-    }
 
 
 def run(jobs: Callable[[list[Row]], Sequence[Job]], folder: Path | None, tables: Tables, processes: int) -> None:

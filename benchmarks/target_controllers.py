@@ -18,6 +18,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from constancy import constancy
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -62,14 +63,12 @@ def run(threshold, seed: int) -> dict[str, float]:
     model.eval()
     with torch.no_grad():
         accuracy = (model(x_test).argmax(1) == y_test).float().mean().item()
-    middle = penalties[steps // 10 : -steps // 10]
     d = pruner.threshold
     return {
         "accuracy": accuracy,
         "sparsity": pruner.sparsity(),
         "threshold": max(d.values()) if isinstance(d, dict) else d,
-        "spread": statistics.stdev(middle) / statistics.fmean(middle),
-        "last": statistics.fmean(penalties[-steps // 20 : -1]) / statistics.fmean(middle),
+        **constancy(penalties),
     }
 
 

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import torch
 from image_pipeline import make_images
-from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch import Callback, seed_everything
 from torch.utils.data import DataLoader
 
 from softprune import data, recipes
 from softprune.training.config import Config
 from softprune.training.images import Images
 from softprune.training.run import Run, quieten
-from softprune.training.task import Task
+from softprune.training.task import Task, plain_trainer
 
 CUDA = torch.cuda.is_available()
 
@@ -111,16 +111,8 @@ def train(module: Images, steps: int) -> float:
     config, images = module.config, module.images
     task = Task(config, len(images.classes), images.shape[0], module.batches())
     clock = Clock(max(1, steps // 5))
-    trainer = Trainer(
-        max_steps=steps,
-        precision=config.precision,
-        limit_val_batches=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        callbacks=[clock],
+    trainer = plain_trainer(
+        config, max_steps=steps, limit_val_batches=0, use_distributed_sampler=False, callbacks=[clock]
     )
     trainer.fit(task, module)
     return clock.seconds_a_step()

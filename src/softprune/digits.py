@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ def histogram(
             SHIFT=digit.shift,
             WIDTH=digit.width,
             COPIES=_COPIES,
-            **_constants(pairs),
+            **pairs.constants,
         )
         return counts.sum(0)
     counts = torch.zeros(number, digit.values, dtype=torch.int64, device=device)
@@ -87,7 +87,7 @@ def above(pairs: Pairs, d: Sequence[float]) -> Tensor:
             on_device(d, device),
             counts,
             len(d),
-            **_constants(pairs),
+            **pairs.constants,
         )
         return counts
     alive = zip(pairs.thetas, d, strict=True)
@@ -102,10 +102,6 @@ def _magnitudes(theta: Tensor) -> Iterator[Tensor]:
 
 def _dense(theta: Tensor) -> bool:
     return theta.numel() > 0 and theta.untyped_storage().nbytes() == theta.numel() * theta.element_size()
-
-
-def _constants(pairs: Pairs) -> dict[str, Any]:
-    return {key: value for key, value in pairs.constants.items() if key != "COMPUTE"}
 
 
 if triton is not None:

@@ -63,12 +63,16 @@ class Pairs:
         return _blocks(self.numels, self.thetas[0].device)
 
     @cached_property
+    def compute(self) -> Any:
+        """The type to compute in."""
+        return tl.float64 if self.thetas[0].dtype is torch.float64 else tl.float32
+
+    @cached_property
     def constants(self) -> dict[str, Any]:
         dtype = self.thetas[0].dtype
         aligned = all(x.data_ptr() % 16 == 0 for x in (*self.xs, *self.thetas))
         return {
             "ELEMENT": _ELEMENT[dtype],
-            "COMPUTE": tl.float64 if dtype is torch.float64 else tl.float32,
             "ALIGN": 16 if aligned else dtype.itemsize,
             "BLOCK": _BLOCK,
             "num_warps": 4,
@@ -84,6 +88,7 @@ def soft_threshold(pairs: Pairs, d: Column) -> None:
             pairs.blocks.offset,
             on_device(d, pairs.table.device),
             len(pairs.xs),
+            COMPUTE=pairs.compute,
             **pairs.constants,
         )
         return
@@ -105,6 +110,7 @@ def subgradient(pairs: Pairs, d: Tensor, overwrite: bool) -> Tensor:
             partial,
             len(pairs.xs),
             OVERWRITE=overwrite,
+            COMPUTE=pairs.compute,
             **pairs.constants,
         )
         return torch.segment_reduce(partial, "sum", lengths=pairs.blocks.lengths, unsafe=True, initial=0.0)

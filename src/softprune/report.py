@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from softprune import markdown
 from softprune.hidden import local, totals
 from softprune.pruner import Pruner
 from softprune.selection import is_weight, select, unwrap
@@ -98,9 +99,7 @@ class Report:
 
     def to_markdown(self) -> str:
         head, *rows = self._rows()
-        rule = ["---", "---", *["---:"] * (len(head) - 2)]
-        table = "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
-        return f"{table}\n\n" + "\n".join(f"- {line}" for line in self._footer())
+        return f"{markdown.table(head, rows, words=2)}\n\n" + "\n".join(f"- {line}" for line in self._footer())
 
     def __str__(self) -> str:
         rows = self._rows()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from softprune import markdown
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,9 @@ class Activity:
             [
                 f"Firing rate {self.rate:.2%}; {self.pruned:,.0f} synaptic operations an image, {self.dense:,.0f} if "
                 f"no weight were zero; about {self.nanojoules():,.3g} nJ, {self.nanojoules(dense=True):,.3g} nJ dense.",
-                _table(["neurons", "number", "firing rate"], firing),
-                _table(["weights", "input", "dense operations", "operations", "nJ"], counted),
+                markdown.table(["neurons", "number", "firing rate"], firing),
+                markdown.table(["weights", "input", "dense operations", "operations", "nJ"], counted),
                 "Operations are of one image: additions where the input is spikes, multiply-accumulates where it is "
                 "values. The line of all counts the synaptic ones, its energy every one.",
             ]
         )
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))

@@ -41,7 +41,7 @@ def _setting(default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of a training run. Names become objects in ``methods.py``, ``task.py`` and ``train.py``."""
+    """Settings of a training run. Names become objects in ``methods.py``, ``task.py`` and ``run.py``."""
 
     # what is trained
     network: str = _setting(
@@ -91,10 +91,8 @@ class Config:
         self._must_be(">= 1", lambda x: x >= 1, "epochs", "batch", "image_size", "nodes")
         self._must_be(">= 0", lambda x: x >= 0, "warmup", "start", "workers")
         self._must_be(">= 0 and < 2**32", lambda x: 0 <= x < 2**32, "seed")
-        self._must_be(">= 0 and finite", lambda x: 0 <= x < math.inf, "lr", "weight_decay", "final", "penalty")
-        self._must_be(
-            ">= 0 and finite", lambda x: 0 <= x < math.inf, "threshold_decay", "blend_decay", "checkpoint_minutes"
-        )
+        amounts = ("lr", "weight_decay", "final", "penalty", "threshold_decay", "blend_decay", "checkpoint_minutes")
+        self._must_be(">= 0 and finite", lambda x: 0 <= x < math.inf, *amounts)
         self._must_be("finite", math.isfinite, "init")
         self._must_be(">= 0 and < 1", lambda x: 0 <= x < 1, "momentum")
         self._must_be(">= 0 and <= 1", lambda x: 0 <= x <= 1, "label_smoothing")

@@ -98,12 +98,10 @@ def _refuse_the_unread(config: Config) -> None:
 
 
 def _need_all(config: Config) -> None:
-    if config.method in TRAINED:
-        need(config, "init")
-    elif config.method != "dense" and config.penalty is None:
-        need(config, "final")
-    if config.method == "pgh":
-        need(config, "beta")
+    """What has no default; a penalty stands for a final threshold."""
+    for name in READS[config.method]:
+        if name in ("beta", "init") or (name == "final" and config.penalty is None):
+            need(config, name)
 
 
 def need(config: Config, name: str) -> float:

@@ -159,11 +159,10 @@ class Run:
         module = Images(config, images)
         task = Task(config, len(images.classes), images.shape[0], batches=1)
         path = self.folder / "model.safetensors"
+        tensors = weights.read(path)
         try:
-            task.network.load_state_dict(weights.read(path))
+            task.network.load_state_dict(tensors)
         except RuntimeError as error:
-            if isinstance(error, CheckpointError):
-                raise
             raise ConfigError(
                 f"{path} does not fit the network {config.network!r} for {len(images.classes)} classes and "
                 f"{images.shape[0]} channels. Choose data with the classes that it was trained on."
