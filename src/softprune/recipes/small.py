@@ -27,7 +27,11 @@ CIFAR10 = Config(
 )
 DIGITS = Config(network="digits_resnet", data="digits", epochs=40, batch=64, lr=0.1, weight_decay=1e-4, workers=0)
 
-MEASURED = {  # of the recipes on digits, seed 0
+CIFAR10_MEASURED = {  # seed 0, JPEG of quality 75
+    "dense": "90.0%; lossless images give three to four points more",
+    "slats": "89.5% at 98.1% sparsity; final=0.03 gives 90.3% at 91.1%",
+}
+DIGITS_MEASURED = {  # seed 0
     "dense": "99.56%",
     "slats": "99.78% at 94.01% sparsity",
     "lats": "100.00% at 94.11% sparsity",
@@ -73,14 +77,14 @@ RECIPES: list[Recipe] = [
     *family(
         "cifar10",
         CIFAR10,
-        methods(final=0.1, init=-120.0, decay=5e-4, blend_decay=2e-2, expect={}),
+        methods(final=0.1, init=-120.0, decay=5e-4, blend_decay=2e-2, expect=CIFAR10_MEASURED),
         reproduces="the paper's comparison, in small: ResNet-18 on CIFAR-10",
-        cost="not measured yet",
+        cost="about a minute on one H200",
     ),
     *family(
         "digits",
         DIGITS,
-        methods(final=0.3, init=-8.0, decay=0.02, blend_decay=0.1, expect=MEASURED),
+        methods(final=0.3, init=-8.0, decay=0.02, blend_decay=0.1, expect=DIGITS_MEASURED),
         reproduces="the paper's comparison, in miniature: a residual network on scikit-learn's digits",
         cost="under a minute on two CPU cores",
     ),
