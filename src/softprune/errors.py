@@ -22,6 +22,10 @@ class CheckpointError(UserError, RuntimeError):
     """A checkpoint or model file that cannot be written or read."""
 
 
+class DivergedError(UserError, RuntimeError):
+    """Training that led nowhere."""
+
+
 class DataError(UserError, ValueError):
     """Images that are missing, damaged or inconsistent."""
 

@@ -143,6 +143,14 @@ def test_a_refused_run_does_not_stand_in_the_way_of_the_next(tmp_path):
     assert call(*words)[0] == 0
 
 
+def test_a_run_that_diverges_says_so_and_is_not_complete(tmp_path):
+    code, output = call("train", "digits/slats", "network=mlp", "epochs=2", "lr=1e30", "--out", tmp_path / "run")
+    assert code == 1
+    assert "The loss is nan after step" in output
+    assert "Lower `lr`" in output
+    assert not (tmp_path / "run" / "report.json").exists()
+
+
 def test_schedules_are_drawn_and_tabulated(tmp_path):
     code, output = call("schedules", "--lr", "cosine,polynomial,constant,step", "--out", tmp_path)
     assert code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
 
 import softprune as sp
+from softprune.errors import DivergedError
 from softprune.lightning import measurements
 from softprune.training.atomic import replacing
 from softprune.training.task import Task
@@ -57,6 +59,8 @@ class History(Callback):
         if step % interval(pl_module.steps) and step != pl_module.steps:
             return
         numbers = {"loss": float(outputs["loss"])}
+        if not math.isfinite(numbers["loss"]):
+            raise DivergedError(f"The loss is {numbers['loss']} after step {step}. Lower `lr`, or lengthen `warmup`.")
         if pl_module.pruner is not None:
             numbers |= measurements(pl_module.pruner)
         pl_module.log_dict(numbers, prog_bar=True)
