@@ -8,7 +8,7 @@ from torch import nn
 import softprune as sp
 from softprune import multi_tensor
 from softprune.hidden import Hidden
-from softprune.models import sew_digits
+from softprune.models import sew_digits, sew_resnet18_cifar
 from softprune.multi_tensor import Pairs
 from softprune.quantile import Cell, survivors, thresholds
 from softprune.spiking.neurons import IF, LIF
@@ -229,13 +229,17 @@ def test_neurons_fire_the_same_as_a_kernel_and_compiled(make, dtype):
 
 
 @pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")
-def test_a_spiking_network_is_measured_after_compiled_training():
+@pytest.mark.parametrize(
+    ("make", "shape"), [(sew_digits, (32, 1, 8, 8)), (sew_resnet18_cifar, (256, 3, 32, 32))], ids=["digits", "cifar10"]
+)
+def test_a_spiking_network_is_measured_after_compiled_training(make, shape):
     torch._dynamo.reset()
-    network = sew_digits().cuda().to(memory_format=torch.channels_last)
+    network = make().cuda().to(memory_format=torch.channels_last)
     network.compile()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    x, y = torch.randn(32, 1, 8, 8, device="cuda"), torch.randint(10, (32,), device="cuda")
-    with sp.Pruner(sp.select(network), optimizer, threshold=sp.SLATS(0.1, 10)):
+    x, y = torch.randn(shape, device="cuda"), torch.randint(10, shape[:1], device="cuda")
+    x = x.to(memory_format=torch.channels_last)
+    with sp.Pruner(sp.select(network), optimizer, threshold=sp.SLATS(0.01, 10)):
         for _ in range(10):
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 loss = nn.functional.cross_entropy(network(x), y)
@@ -246,7 +250,7 @@ def test_a_spiking_network_is_measured_after_compiled_training():
     with network.observer() as meter, torch.inference_mode(), torch.autocast("cuda", dtype=torch.bfloat16):
         network(x)
     activity = meter.result()
-    assert activity.images == 32
+    assert activity.images == len(x)
     assert 0 < activity.rate < 1
     assert 0 < activity.pruned < activity.dense
     assert [layer.name for layer in activity.operations if not layer.spikes] == ["conv1", "fc"]

@@ -63,7 +63,8 @@ class Spiking(neuron.BaseNode):  # type: ignore[misc]
         for x in x_seq:
             u = self.charge(u, x)
             s = self.surrogate_function(u - self.v_threshold)
-            u = torch.where(s.detach() > 0, self.v_reset, u)
+            # not s > 0: where both u and u − u_th are stored, Triton 3.6 fails (triton-lang/triton#8257)
+            u = torch.where(u.detach() >= self.v_threshold, self.v_reset, u)
             spikes.append(s.to(x.dtype))
         self.v = u
         return torch.cat(spikes).view(x_seq.shape)  # not stack, which forgets channels_last
