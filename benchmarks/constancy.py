@@ -1,4 +1,4 @@
-"""How constant a penalty is, over a run."""
+"""How constant a penalty is over a run, and how quietly the threshold arrives."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Sequence
 
 
-def constancy(penalties: Sequence[float]) -> dict[str, float]:
-    """``spread``: deviation over mean between 10% and 90% of training; ``last``: the mean over the last 5% in units of
-    that mean, the last step left out. Nothing where there are too few numbers, or only zeros."""
+def constancy(penalties: Sequence[float], thresholds: Sequence[float]) -> dict[str, float]:
+    """``spread``: the penalty's deviation over its mean, between 10% and 90% of training; ``landing``: by how much
+    of itself the threshold moves in the last 5%. Nothing where there are too few numbers, or only zeros."""
     middle = penalties[len(penalties) // 10 : -len(penalties) // 10]
     if len(middle) < 20 or not (mean := statistics.fmean(middle)):
         return {}
     return {
-        "spread": statistics.stdev(middle) / mean,
-        "last": statistics.fmean(penalties[-len(penalties) // 20 : -1]) / mean,
+        "spread": statistics.stdev(middle) / abs(mean),
+        "landing": thresholds[-1] / thresholds[-1 - len(thresholds) // 20] - 1,
     }

@@ -194,9 +194,9 @@ def target(results: Results, images: Path) -> str:
         numbers = [results.numbers(run.job) for run in runs]
         means = [
             statistics.fmean(float(row[key]) for row in numbers if row[key]) if any(row[key] for row in numbers) else 0
-            for key in ("spread", "last")
+            for key in ("spread", "landing")
         ]
-        rows.append([sparsities(runs), accuracies(beside), accuracies(runs), f"{means[0]:.2f}", f"{means[1]:.2f} ×"])
+        rows.append([sparsities(runs), accuracies(beside), accuracies(runs), f"{means[0]:.2f}", f"{means[1]:+.2%}"])
     figure, axes = plots(3)
     for final, runs in targets.items():
         first = next((run for run in runs if Job(run.job).first_seed), None)
@@ -212,7 +212,7 @@ def target(results: Results, images: Path) -> str:
     axes[2].set_ylim(bottom=0)
     axes[0].legend(frameon=False, fontsize=8)
     save(figure, "target", images)
-    head = ["sparsity", "S-LATS: accuracy", "TargetSparsity: accuracy", "spread of its μ", "μ at the end"]
+    head = ["sparsity", "S-LATS: accuracy", "TargetSparsity: accuracy", "spread of its μ", "d in the last 5% of steps"]
     return table(head, rows)
 
 

@@ -1,14 +1,17 @@
 """Ask for a sparsity and get it: the penalty that ends there, found while training.
 
 Under a constant penalty the threshold is proportional to the learning done, x = Σ η so far / Σ η in all, and the odds
-of being zero grow regularly with it (docs/target_sparsity.md measures it):
+of being zero, zeros / nonzeros, grow regularly with it, and once more when the learning rate falls
+(docs/target_sparsity.md measures it):
 
-    odds(x) ≈ odds(1) · x^b,     odds(1) ∝ D,     odds = zeros / nonzeros,     b ≈ 1.3
+    odds ≈ odds(at the end) · x^b / (1 + c · η / η_max),     b ≈ 1.3,     c ≈ 0.4
 
-So the odds measured now tell the D that ends at the target, D = (d / x) · odds(target) · x^b / odds(now), and with it
-the penalty for the learning still to come, μ = (D − d) / Σ η to come. It is solved again every few steps, and changed
-gently, for a constant penalty is what makes LATS good. When little learning is left, weights hardly move any more, and
-D tends to the quantile of |θ| as it is. The last step lands on that quantile exactly.
+So the odds measured now tell those at the end, if the threshold goes on to D = d / x. If they are not the odds wanted,
+D is corrected. Early, weights follow the threshold, and the odds at the end are proportional to D. Late, they hardly
+move any more: the quantile of |θ| as it is tells which threshold has which odds. In between, one view gives way to the
+other. The penalty for the learning still to come is μ = (D − d) / Σ η to come. All this is solved again every few
+steps, and D changed gently, for a constant penalty is what makes LATS good. At the end nothing is left to learn, D is
+the quantile, and d is there already.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ from softprune.schedule import require_steps
 from softprune.threshold import Columns, Threshold, future_lrs
 
 GROWTH = 1.3  # b: how the odds grow with the learning done
+ANNEALING = 0.4  # c: what they gain when the learning rate falls from its maximum to zero
 EARLY = 0.03  # of the learning: before it, the odds tell nothing, and D is guessed
 GUESS = 2.0  # times the quantile of the first |θ|
-LATE = 0.003  # of the learning: after 1 − LATE, D tends to the quantile
-GAIN = 0.5  # how far log μ moves towards each new solution
+SETTLING = 8  # x to this power is how far the weights have settled: how much the quantile counts
+TRUST = 4.0  # how far, as a factor, odds ∝ D may lead away from the quantile
+GAIN = 0.5  # how far log D moves towards each new solution while nothing is settled
 RISK = 20.0  # times min_density: a layer this thin is watched closely
 
 
@@ -98,6 +103,7 @@ class Controller(Threshold):
         self.keep = [math.ceil(goal.min_density * p.numel()) for p in hidden.params]
         self._refuse_the_impossible()
         self.penalties = [0.0] * len(self.cells)  # μ
+        self.finals = [0.0] * len(self.cells)  # D
         self.learned = 0.0  # Σ η so far
         self.levels = [0.0] * len(self.cells)  # d, before caps
         self.caps = [math.inf] * len(hidden.params)  # thresholds that leave min_density
@@ -118,11 +124,16 @@ class Controller(Threshold):
             self.caps = self._caps(range(len(self.hidden.params)))
             self.levels = thresholds(self.hidden, self.cells, self.caps)
         else:
-            if step == goal.start + 1 or (step - goal.start) % self.refresh == 0:
+            if self._due(step):
                 self._solve(list(columns[0]), step - 1, lr)
             self.learned += lr
-            self.levels = [d + mu * lr for d, mu in zip(self.levels, self.penalties, strict=True)]
+            self.levels = [self._next(c, lr) for c in range(len(self.cells))]
         return (self._spread(),)
+
+    def _next(self, c: int, lr: float) -> float:
+        """d after a step: on its way to D, and no further, should the learning rate be higher than was foreseen."""
+        d, final = self.levels[c] + self.penalties[c] * lr, self.finals[c]
+        return min(d, final) if self.penalties[c] > 0 else max(d, final)
 
     def state(self) -> dict[str, float]:
         numbers = {"learned": self.learned}
@@ -138,7 +149,7 @@ class Controller(Threshold):
             values[:] = [state[f"{name}.{i}"] for i in range(len(values))]
 
     def _lists(self) -> dict[str, list[float]]:
-        return {"penalty": self.penalties, "level": self.levels, "cap": self.caps}
+        return {"penalty": self.penalties, "final": self.finals, "level": self.levels, "cap": self.caps}
 
     def _spread(self) -> list[float]:
         """d of each parameter: its cell's, up to its cap."""
@@ -148,38 +159,51 @@ class Controller(Threshold):
                 d[i] = min(level, self.caps[i])
         return d
 
+    def _due(self, step: int) -> bool:
+        """Every ``refresh`` steps, and at shorter and shorter intervals as the end comes near."""
+        since, left = step - self.goal.start, self.goal.steps - step
+        return since == 1 or since % self.refresh == 0 or (left < self.refresh and left.bit_count() == 1)
+
     def _solve(self, d: list[float], step: int, lr: float) -> None:
         to_come = self._to_come(step, lr)
         if to_come <= 0:
             return
         x = self.learned / (self.learned + to_come)
+        growth = x**-GROWTH * self._annealing(lr) if x > EARLY else 1.0
         alive = survivors(self.hidden, d)
         self._warn_of_the_dead(alive)
         thin = [i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep]
         self.caps = self._caps(thin)
-        quantiles = thresholds(self.hidden, self.cells, self.caps)
-        forecast = 0.0
+        today = [replace(cell, target=_share(_odds(cell.target) / growth)) for cell in self.cells]
+        quantiles = thresholds(self.hidden, today, self.caps)
+        zeros = 0.0
         for c, cell in enumerate(self.cells):
-            self.penalties[c], odds = self._solve_cell(c, quantiles[c], alive, x, to_come)
-            forecast += cell.mass(self.hidden) * odds / (1 + odds)
-        self.forecast = forecast / math.fsum(cell.mass(self.hidden) for cell in self.cells) if x > EARLY else None
-
-    def _solve_cell(self, c: int, quantile: float, alive: list[int], x: float, to_come: float) -> tuple[float, float]:
-        """The new penalty of a cell, and its final odds under the old one."""
-        cell, d, old = self.cells[c], self.levels[c], self.penalties[c]
-        final, ahead = GUESS * quantile, 0.0
-        if x > EARLY and d > 0:
             mass = cell.mass(self.hidden)
             left = math.fsum(w * alive[i] for i, w in zip(cell.members, cell.weights, strict=True))
-            left = min(max(left, mass * 1e-9), mass * (1 - 1e-9))
-            odds, wanted = (mass - left) / left, cell.target / max(1 - cell.target, 1e-9)
-            ahead = odds / x**GROWTH * (d + old * to_come) * x / d
-            final = d / x * wanted * x**GROWTH / odds
-        late = min(1.0, (1 - x) / LATE)
-        if quantile > 0 and final > 0:
-            final = math.exp(late * math.log(final) + (1 - late) * math.log(quantile))
-        solved = max((final - d) / to_come, 0.2 * old)
-        return (old ** (1 - GAIN) * solved**GAIN if old > 0 else solved), ahead
+            ahead = _odds(1 - left / mass) * growth  # the odds at the end, if d goes on to d / x
+            if x > EARLY and self.levels[c] > 0:
+                zeros += mass * _share(ahead * self.finals[c] * x / self.levels[c])
+            self.finals[c] = self._final(c, x, _odds(cell.target) / ahead, quantiles[c])
+            self.penalties[c] = (self.finals[c] - self.levels[c]) / to_come
+        self.forecast = zeros / math.fsum(cell.mass(self.hidden) for cell in self.cells) if x > EARLY else None
+
+    def _final(self, c: int, x: float, lacking: float, quantile: float) -> float:
+        """D of a cell whose odds would end at 1 / ``lacking`` of those wanted; ``quantile`` would have them right."""
+        d, old, settled = self.levels[c], self.finals[c], x**SETTLING
+        if x <= EARLY or d == 0:
+            return GUESS * quantile
+        final = d * lacking
+        if quantile > 0:
+            final = min(max(final, quantile / TRUST), quantile * TRUST) ** (1 - settled) * quantile**settled
+        gain = GAIN + (1 - GAIN) * settled
+        return float(old ** (1 - gain) * (final / x) ** gain)
+
+    def _annealing(self, lr: float) -> float:
+        """What the odds will gain when the learning rate falls to its last value; nothing, if that is not known."""
+        if self.lrs is None:
+            return 1.0
+        last, top = self.lrs[-1], max(self.lrs)
+        return (top + ANNEALING * lr) / (top + ANNEALING * last)
 
     def _caps(self, watched: Iterable[int]) -> list[float]:
         """For the watched parameters the threshold that leaves min_density of them."""
@@ -213,6 +237,15 @@ class Controller(Threshold):
         if dead := set(unguarded) - self._warned:
             self._warned |= dead
             warnings.warn(f"Nothing is left of {', '.join(sorted(dead))}.", stacklevel=2)
+
+
+def _odds(share: float) -> float:
+    share = min(max(share, 1e-9), 1 - 1e-9)
+    return share / (1 - share)
+
+
+def _share(odds: float) -> float:
+    return odds / (1 + odds)
 
 
 def _cells(goal: TargetSparsity, hidden: Hidden) -> list[Cell]:
