@@ -209,7 +209,8 @@ def target(results: Results, images: Path) -> str:
                 one.plot(*results.curve(name, field), color=one.lines[-1].get_color(), ls=":", lw=1)
     for one, title in zip(axes, ("sparsity", "threshold d", "penalty μ; dotted: S-LATS"), strict=True):
         one.set(title=title, xlabel="epoch")
-    axes[2].set_ylim(bottom=0)
+    solid = [line.get_ydata() for line in axes[2].lines if line.get_linestyle() == "-"]
+    axes[2].set_ylim(0, 1.1 * max((max(penalties, default=0.0) for penalties in solid), default=1.0))
     axes[0].legend(frameon=False, fontsize=8)
     save(figure, "target", images)
     head = ["sparsity", "S-LATS: accuracy", "TargetSparsity: accuracy", "spread of its μ", "d in the last 5% of steps"]
