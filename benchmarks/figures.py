@@ -12,137 +12,23 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from findings import FINALS, TABLES
-from grid import Job, Tables
+from findings import FINALS, SPIKING_EPOCHS, TABLES
+from grid import Job
 from matplotlib.axes import Axes
+from results import Results, Series, accuracies, at_equal_sparsity, side_by_side, sparsities
 
 import softprune as sp
 from softprune.markdown import table
 from softprune.training.plots import save as write
 
 DOCS = Path(__file__).parent.parent / "docs"
-BATCHES = 97  # of CIFAR-10, an epoch at batch 512
-FAMILY = "cifar10"
 STDS = {"slats": "S-LATS", "sine": "sine"}
-LEVELS = (0.9, 0.95, 0.98, 0.99)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    accuracy: float
-    sparsity: float
-    zeroed: int
-    job: str
-
-
-@dataclass(frozen=True)
-class Series:
-    """One method at several values of a setting: {value: its runs, a seed each}."""
-
-    points: dict[float, list[Outcome]]
-
-    def at(self, sparsity: float) -> list[float]:
-        """Each seed's accuracy there: linear in the log odds between its runs, nothing outside of them."""
-        found = []
-        everything = [run for runs in self.points.values() for run in runs]
-        for seed in sorted({Job(run.job).changes["seed"] for run in everything}):
-            runs = [run for run in everything if Job(run.job).changes["seed"] == seed]
-            ordered = sorted(runs, key=lambda run: run.sparsity)
-            for low, high in pairwise(ordered):
-                if low.sparsity <= sparsity <= high.sparsity:
-                    a, b, x = (math.log(s / (1 - s)) for s in (low.sparsity, high.sparsity, sparsity))
-                    found.append(low.accuracy + (high.accuracy - low.accuracy) * ((x - a) / (b - a) if b > a else 0))
-                    break
-        return found
-
-
-class Results:
-    def __init__(self, folder: Path) -> None:
-        self.tables = Tables(folder)
-        self.outcomes = [
-            Outcome(float(row["accuracy"]), float(row["sparsity"]), int(row["zeroed"]), row["job"])
-            for row in self.tables.runs
-        ]
-
-    def series(self, method: str, key: str, family: str = FAMILY, **settings: str) -> Series:
-        """The runs of a recipe that differ in ``key`` and in their seed only."""
-        points: dict[float, list[Outcome]] = {}
-        for outcome in self.outcomes:
-            changes = Job(outcome.job).changes
-            same = changes.keys() == {key, "seed", *settings} and settings.items() <= changes.items()
-            if Job(outcome.job).recipe == f"{family}/{method}" and same:
-                points.setdefault(float(changes[key]), []).append(outcome)
-        for runs in points.values():
-            runs.sort(key=lambda run: run.job)
-        return Series(dict(sorted(points.items())))
-
-    def dense(self, family: str = FAMILY, **settings: str) -> list[Outcome]:
-        jobs = [(outcome, Job(outcome.job)) for outcome in self.outcomes]
-        return [
-            outcome
-            for outcome, job in jobs
-            if job.recipe == f"{family}/dense"
-            and job.changes.items() - {("seed", job.changes["seed"])} == settings.items()
-        ]
-
-    def targets(self) -> dict[str, list[Outcome]]:
-        """The runs with a target, by the D of the S-LATS run that set it."""
-        found: dict[str, list[Outcome]] = {}
-        for outcome in self.outcomes:
-            if "target" in (changes := Job(outcome.job).changes):
-                found.setdefault(changes["final"], []).append(outcome)
-        return found
-
-    def curve(self, job: str, field: str) -> tuple[list[float], list[float]]:
-        """Epochs, and a column of the run's curve."""
-        rows = [row for row in self.tables.curve(job) if row[field] != ""]
-        return [int(row["step"]) / BATCHES for row in rows], [float(row[field]) for row in rows]
-
-    def numbers(self, job: str) -> dict[str, str]:
-        return next(row for row in self.tables.runs if row["job"] == job)
-
-
-def percent(values: Sequence[float]) -> str:
-    """Mean ± deviation, in percent."""
-    if not values:
-        return ""
-    deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{100 * statistics.fmean(values):.2f}{deviation}"
-
-
-def accuracies(runs: Sequence[Outcome]) -> str:
-    return percent([run.accuracy for run in runs])
-
-
-def sparsities(runs: Sequence[Outcome]) -> str:
-    return percent([run.sparsity for run in runs])
-
-
-def side_by_side(key: str, methods: dict[str, Series]) -> str:
-    """Accuracy and sparsity at each value of a setting, a pair of columns for each method."""
-    head = [key, *(f"{name}: {what}" for name in methods for what in ("accuracy", "sparsity"))]
-    values = sorted({value for series in methods.values() for value in series.points})
-    rows = []
-    for value in values:
-        cells = [f"{value:g}"]
-        for series in methods.values():
-            runs = series.points.get(value, [])
-            cells += [accuracies(runs), sparsities(runs)]
-        rows.append(cells)
-    return table(head, rows)
-
-
-def at_equal_sparsity(methods: dict[str, Series], levels: Sequence[float] = LEVELS) -> str:
-    rows = [[name, *(percent(series.at(level)) for level in levels)] for name, series in methods.items()]
-    return table(["accuracy at", *(f"{level:.0%}" for level in levels)], rows)
 
 
 def frontier(axes: Axes, methods: dict[str, Series]) -> None:
@@ -307,9 +193,10 @@ def mobilenet(results: Results, images: Path) -> str:
 def spiking(results: Results, images: Path) -> str:
     """Accuracy, firing rate and synaptic operations against sparsity."""
     names = ("firing rate", "synaptic operations", "energy (nJ)")
-    groups = {"dense": {0.0: results.dense("sew_cifar10", epochs="30")}}
+    groups = {"dense": {0.0: results.dense("sew_cifar10", epochs=str(SPIKING_EPOCHS))}}
     groups |= {
-        name: results.series(method, "final", "sew_cifar10", epochs="30").points for method, name in STDS.items()
+        name: results.series(method, "final", "sew_cifar10", epochs=str(SPIKING_EPOCHS)).points
+        for method, name in STDS.items()
     }
     figure, axes = plots(3)
     rows = []

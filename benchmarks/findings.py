@@ -21,6 +21,7 @@ from grid import CUDA, Job, Row, Tables
 TABLES = Path(__file__).parent.parent / "docs" / "data" / "findings"
 SEEDS = (0, 1, 2)
 FINALS = (0.03, 0.05, 0.09, 0.14)  # D: 91, 95, 98 and 99% zero at the end, under S-LATS
+SPIKING_EPOCHS = 15
 INITS = (-150.0, -130.0, -115.0, -100.0)  # s of STR and GPO at the start
 
 
@@ -93,9 +94,9 @@ SECTIONS: dict[str, Callable[[list[Row]], list[Job]]] = {
     ),
     "spiking": fixed(
         [
-            *dense("sew_cifar10/dense", "epochs=15"),
-            *over("sew_cifar10/slats", "final", (0.02, 0.05, 0.15), "epochs=15"),
-            *over("sew_cifar10/sine", "final", (0.02, 0.05, 0.15), "epochs=15"),
+            *dense("sew_cifar10/dense", f"epochs={SPIKING_EPOCHS}"),
+            *over("sew_cifar10/slats", "final", (0.02, 0.05, 0.15), f"epochs={SPIKING_EPOCHS}"),
+            *over("sew_cifar10/sine", "final", (0.02, 0.05, 0.15), f"epochs={SPIKING_EPOCHS}"),
         ]
     ),
 }
