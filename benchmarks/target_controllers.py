@@ -34,7 +34,7 @@ DECAYS = (1e-4, 3e-3)
 VARIANTS: dict[str, dict[str, float]] = {
     "softprune": {},
     "quantile from the start": {"SETTLING": 0, "GROWTH": 0.0, "ANNEALING": 0.0},
-    "no quantile until the last step": {"SETTLING": 10**9},
+    "the quantile as a bound only": {"SETTLING": 10**9},
     "no annealing": {"ANNEALING": 0.0},
     "odds ∝ x, not x^1.3": {"GROWTH": 1.0},
     "no smoothing": {"GAIN": 1.0},

@@ -2,7 +2,9 @@
 
 import copy
 import io
+import math
 import statistics
+import weakref
 from itertools import product
 
 import pytest
@@ -13,6 +15,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import lr_scheduler as schedulers
 
 import softprune as sp
+from softprune.target import Controller
 
 DIGITS = load_digits()
 X = torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 16
@@ -60,7 +63,7 @@ def train(model: nn.Module, optimizer: Optimizer, scheduler, pruner: sp.Pruner, 
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
-        thresholds.append(max(getattr(pruner.source, "levels", [0.0])))
+        thresholds.append(max(pruner.source.levels) if isinstance(pruner.source, Controller) else 0.0)
     return thresholds
 
 
@@ -167,12 +170,88 @@ def zeros(model: nn.Module) -> dict[str, float]:
     return {layer.name: layer.sparsity for layer in sp.summarize(model).layers}
 
 
-@pytest.mark.parametrize("budget", [sp.uniform, sp.erdos_renyi, sp.erk, {"0": 0.2, "3": 0.95, "7": 0.8}])
-def test_a_budget_is_kept_by_every_parameter(budget):
-    model, pruner = run(target=0.9, budget=budget)
-    table = budget(pruner.params, 0.9) if callable(budget) else {f"{name}.weight": s for name, s in budget.items()}
-    for name, sparsity in zeros(model).items():
-        assert sparsity == pytest.approx(table[name], abs=1 / pruner.params[name].numel())
+@pytest.mark.parametrize(
+    ("target", "budget"),
+    [
+        (0.9, sp.uniform),
+        (0.9, sp.erdos_renyi),
+        (0.9, sp.erk),
+        (0.861, {"0": 0.2, "3": 0.95, "7": 0.8}),
+        (0.936, {"0": 0.0, "3": 0.95, "7": 0.95}),
+    ],
+)
+def test_a_budget_is_kept_by_every_parameter(target, budget):
+    _, pruner = run(target=target, budget=budget)
+    table = budget(pruner.params, target) if callable(budget) else {f"{name}.weight": s for name, s in budget.items()}
+    for name, p in pruner.params.items():
+        assert int((p == 0).sum()) == round(table[name] * p.numel())
+
+
+def test_a_table_that_leads_elsewhere_is_refused():
+    with pytest.raises(ValueError, match=r"is 0.95, but its budget leads to 0.2504"):
+        run(target=0.95, budget={"0": 0.1, "3": 0.2, "7": 0.3})
+
+
+def test_a_refused_budget_names_the_layer():
+    with pytest.raises(ValueError, match=r"cannot reach 99.5000% of 0.weight where min_density"):
+        run(target=0.995, budget=sp.uniform)
+
+
+@pytest.mark.parametrize("other", [0.0, 0.001, 1.0])
+def test_the_learning_rate_is_that_of_the_pruned(other):
+    """Other param groups may learn at other rates, and come first."""
+    model = network()
+    pruned = sp.select(model)
+    rest = [p for name, p in model.named_parameters() if name not in pruned]
+    opt = SGD([{"params": rest, "lr": other}, {"params": list(pruned.values()), "lr": 0.1}], momentum=0.9)
+    scheduler = schedulers.CosineAnnealingLR(opt, STEPS)
+    pruner = sp.Pruner(pruned, opt, threshold=sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler))
+    assert pruner.source.lrs[0] == 0.1
+    d = train(model, opt, scheduler, pruner, STEPS)
+    assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
+    assert d[-STEPS // 20] == pytest.approx(d[-1], rel=0.03)
+    assert 0.3 < d[STEPS // 2] / d[-1] < 1
+
+
+def test_a_scheduler_may_be_stepped_once_an_epoch():
+    model, epoch = network(), 20
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = schedulers.ExponentialLR(opt, 0.5)
+    make = lambda interval: sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler, interval=interval)  # noqa: E731
+    with sp.Pruner(sp.select(model), opt, threshold=make(epoch)) as pruner:
+        assert pruner.source.lrs[epoch - 1 : epoch + 1] == (0.1, 0.05)
+    pruner = sp.Pruner(sp.select(model), opt, threshold=make(1))  # which foretells a fall at every step
+    still = schedulers.ConstantLR(opt, factor=1.0)
+    with pytest.warns(UserWarning, match="is not what `lr_scheduler` foretold"):
+        train(model, opt, still, pruner, STEPS)
+    assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
+
+
+def test_equal_weights_do_not_empty_a_guarded_layer():
+    """Those as large as the smallest that must stay, stay too."""
+    torch.manual_seed(0)
+    params = {f"{i}": nn.Parameter(0.01 * torch.randn(100, dtype=torch.bfloat16)) for i in range(100)}
+    opt = SGD(params.values(), lr=0.0)
+    pruner = sp.Pruner(params, opt, threshold=sp.TargetSparsity(0.98, 1, min_density=0.01))
+    opt.step()
+    assert all((p != 0).any() for p in params.values())
+    assert pruner.sparsity() == pytest.approx(0.98, abs=0.01)
+
+
+def test_nothing_keeps_the_hidden_weights_after_the_end():
+    _, pruner = run(target=0.9)
+    theta = weakref.ref(next(iter(pruner._hidden)))
+    pruner.detach()
+    assert theta() is None
+    assert pruner.source is not None
+
+
+def test_weights_that_are_no_numbers_spoil_no_others():
+    a, b = nn.Parameter(torch.full((100,), math.nan)), nn.Parameter(torch.randn(100))
+    opt = SGD([a, b], lr=0.0)
+    sp.Pruner({"a": a, "b": b}, opt, threshold=sp.TargetSparsity(0.9, 1, min_density=0.0))
+    opt.step()
+    assert b.isfinite().all()
 
 
 def test_a_target_may_count_multiplications():
@@ -202,7 +281,7 @@ def test_an_impossible_target_is_refused():
 
 def test_an_unguarded_layer_that_dies_is_named():
     with pytest.warns(UserWarning, match=r"Nothing is left of 0\.weight\."):
-        run(target=0.95, min_density=0.0, budget={"0": 1.0, "3": 0.9, "7": 0.9})
+        run(target=0.901, min_density=0.0, budget={"0": 1.0, "3": 0.9, "7": 0.9})
 
 
 @pytest.mark.parametrize(
@@ -221,13 +300,16 @@ def test_a_wrong_budget_is_refused(budget, text):
 
 
 @pytest.mark.parametrize("stop", [1, 57, 199])
-def test_it_resumes_bit_for_bit(stop):
+@pytest.mark.parametrize(
+    "options", [{}, {"min_density": 0.04}, {"budget": sp.erk}], ids=["plain", "caps that bind", "budget"]
+)
+def test_it_resumes_bit_for_bit(stop, options):
     whole, part = network(), network()
     results = []
     for model, pause in ((whole, None), (part, stop)):
         opt = OPTIMIZERS["sgd"](model.parameters())
         scheduler = SCHEDULES["cosine"](opt)
-        make = lambda s: sp.TargetSparsity(0.9, STEPS, lr_scheduler=s)  # noqa: E731
+        make = lambda s: sp.TargetSparsity(0.95, STEPS, lr_scheduler=s, **options)  # noqa: E731
         pruner = sp.Pruner(sp.select(model), opt, threshold=make(scheduler))
         if pause is not None:
             train(model, opt, scheduler, pruner, pause)

@@ -80,6 +80,11 @@ class Hidden:
         self.pairs = Pairs(self.ws, self.thetas)
         self._versions = [p._version for p in self.params]
 
+    def clear(self) -> None:
+        """Let go of parameters and θ, whoever else still holds this object."""
+        self.names, self.params, self._thetas = [], [], []
+        self._look()
+
     def __iter__(self) -> Iterator[Tensor]:
         """θ, sharded as its parameter is."""
         return iter(self._thetas)

@@ -227,7 +227,7 @@ class Pruner:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._hidden = Hidden({})
+        self._hidden.clear()
         checks.release(self.params)
 
     def __enter__(self) -> Self:

@@ -36,7 +36,7 @@ class Cell:
     def wanted(self, hidden: Hidden) -> float:
         """What should be zero; whole weights where each counts one."""
         mass = self.target * self.mass(hidden)
-        return float(max(1, round(mass))) if set(self.weights) == {1.0} else mass
+        return float(max(1, round(mass))) if mass > 0 and set(self.weights) == {1.0} else mass
 
 
 def thresholds(hidden: Hidden, cells: Sequence[Cell], caps: Sequence[float] | None = None) -> list[float]:
@@ -56,6 +56,7 @@ def thresholds(hidden: Hidden, cells: Sequence[Cell], caps: Sequence[float] | No
         masses.index_add_(0, torch.tensor([kind.cell for kind in kinds]), counts * _column([k.weight for k in kinds]))
         below = masses.cumsum(1)
         for c, row in enumerate(below):
+            missing[c] = min(missing[c], float(row[-1]))  # no more than is to be had
             value = min(int((row < missing[c] - 1e-9 * abs(missing[c])).sum()), digit.values - 1)
             missing[c] -= float(row[value - 1]) if value else 0.0
             found[c] = found[c] << digit.width | value

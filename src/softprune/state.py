@@ -81,7 +81,8 @@ def insert(
     entries |= {key: dict(entry) for key, entry in state_dict["state"].items()}
     for i, key in enumerate(pruned):
         entries.setdefault(key, {}).update({THETA: snapshot.thetas[i], STEP: snapshot.step})
-        entries[key].update({CONTROL + name: value for name, value in snapshot.control.items()})
+        if i == 0:  # one is enough, and a controller has numbers for each parameter
+            entries[key].update({CONTROL + name: value for name, value in snapshot.control.items()})
         if snapshot.thresholds is not None:
             entries[key][THRESHOLD] = snapshot.thresholds[i]
     for key, value in zip(trained, snapshot.values, strict=True):

@@ -8,10 +8,13 @@ of being zero, zeros / nonzeros, grow regularly with it, and once more when the 
 
 So the odds measured now tell those at the end, if the threshold goes on to D = d / x. If they are not the odds wanted,
 D is corrected. Early, weights follow the threshold, and the odds at the end are proportional to D. Late, they hardly
-move any more: the quantile of |θ| as it is tells which threshold has which odds. In between, one view gives way to the
-other. The penalty for the learning still to come is μ = (D − d) / Σ η to come. All this is solved again every few
-steps, and D changed gently, for a constant penalty is what makes LATS good. At the end nothing is left to learn, D is
-the quantile, and d is there already.
+move any more: q, the quantile of |θ| as it is at the odds wanted over the growth to come, tells which threshold is
+right. In between one view gives way to the other, s being how far the weights have settled:
+
+    D = (d · wanted / foreseen)^(1−s) · q^s / x,     s = x^8,     μ = (D − d) / Σ η to come
+
+with the first factor never far from q, and log D moved gently. At the end nothing is left to learn, D is the quantile
+of the target, and d is there already.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from softprune import allocation
 from softprune.hidden import Hidden
+from softprune.hooks import group_indices
 from softprune.quantile import Cell, survivors, thresholds
 from softprune.schedule import require_steps
 from softprune.threshold import Columns, Threshold, future_lrs
@@ -52,8 +57,8 @@ class TargetSparsity(Threshold):
 
     Every ``refresh`` steps the penalty is solved for again, which is when the host waits for the device; a hundredth of
     the run, but at most 100, when None. ``lr_scheduler``, if given, is played forward to know the learning still to
-    come; else it is taken to end as cosine annealing does. Neither changes where the run ends, only how constant the
-    penalty is on the way.
+    come; it is taken to be stepped after every ``interval`` optimizer steps. Else the learning rate is taken to fall
+    linearly to zero. Neither changes where the run ends, only how constant the penalty is on the way.
     """
 
     target: float
@@ -62,6 +67,7 @@ class TargetSparsity(Threshold):
     flops: Mapping[str, float] | None = field(default=None, kw_only=True)
     min_density: float = field(default=1e-3, kw_only=True)
     lr_scheduler: LRScheduler | None = field(default=None, kw_only=True, repr=False, compare=False)
+    interval: int = field(default=1, kw_only=True)
     start: int = field(default=0, kw_only=True)
     refresh: int | None = field(default=None, kw_only=True)
 
@@ -73,15 +79,19 @@ class TargetSparsity(Threshold):
             raise ValueError(
                 f"`TargetSparsity` needs steps > start >= 0. Got steps = {self.steps}, start = {self.start}."
             )
-        if self.refresh is not None and self.refresh < 1:
-            raise ValueError(f"`TargetSparsity(refresh=...)` must be >= 1. Got {self.refresh}.")
+        for name, value in (("refresh", self.refresh), ("interval", self.interval)):
+            if value is not None and value < 1:
+                raise ValueError(f"`TargetSparsity({name}=...)` must be >= 1. Got {value}.")
         if not 0 <= self.min_density < 1:
             raise ValueError(f"`TargetSparsity(min_density=...)` must be >= 0 and < 1. Got {self.min_density}.")
         if self.budget is not None and self.flops is not None:
             raise ValueError("`TargetSparsity` takes `budget` or `flops`, not both.")
 
     def watch(self, hidden: Hidden) -> Threshold:
-        lrs = None if self.lr_scheduler is None else tuple(future_lrs(self.lr_scheduler, self.steps))
+        lrs = None
+        if self.lr_scheduler is not None:
+            groups = set(group_indices(self.lr_scheduler.optimizer, hidden.params))
+            lrs = tuple(future_lrs(self.lr_scheduler, self.steps, self.interval, groups))
         return Controller(replace(self, lr_scheduler=None), hidden, lrs)
 
     def initial(self, count: int) -> Columns:
@@ -100,6 +110,7 @@ class Controller(Threshold):
         self.lrs = lrs
         self.refresh = goal.refresh or min(100, max(1, goal.steps // 100))
         self.cells = _cells(goal, hidden)
+        self.masses = [cell.mass(hidden) for cell in self.cells]
         self.keep = [math.ceil(goal.min_density * p.numel()) for p in hidden.params]
         self._refuse_the_impossible()
         self.penalties = [0.0] * len(self.cells)  # μ
@@ -117,12 +128,12 @@ class Controller(Threshold):
         return self.goal.initial(count)
 
     def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
-        goal, lr = self.goal, lrs[0]
+        goal, lr = self.goal, max(lrs)
         if step <= goal.start or step > goal.steps:
             return columns
         if step == goal.steps:
             self.caps = self._caps(range(len(self.hidden.params)))
-            self.levels = thresholds(self.hidden, self.cells, self.caps)
+            self.levels = self._quantiles(self.cells)
         else:
             if self._due(step):
                 self._solve(list(columns[0]), step - 1, lr)
@@ -175,28 +186,32 @@ class Controller(Threshold):
         thin = [i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep]
         self.caps = self._caps(thin)
         today = [replace(cell, target=_share(_odds(cell.target) / growth)) for cell in self.cells]
-        quantiles = thresholds(self.hidden, today, self.caps)
+        quantiles = self._quantiles(today)
         zeros = 0.0
         for c, cell in enumerate(self.cells):
-            mass = cell.mass(self.hidden)
             left = math.fsum(w * alive[i] for i, w in zip(cell.members, cell.weights, strict=True))
-            ahead = _odds(1 - left / mass) * growth  # the odds at the end, if d goes on to d / x
+            foreseen = max(_odds(1 - left / self.masses[c]), 1e-9) * growth  # at the end, if d goes on to d / x
             if x > EARLY and self.levels[c] > 0:
-                zeros += mass * _share(ahead * self.finals[c] * x / self.levels[c])
-            self.finals[c] = self._final(c, x, _odds(cell.target) / ahead, quantiles[c])
+                zeros += self.masses[c] * _share(foreseen * self.finals[c] * x / self.levels[c])
+            self.finals[c] = self._final(c, x, _odds(cell.target) / foreseen, quantiles[c])
             self.penalties[c] = (self.finals[c] - self.levels[c]) / to_come
-        self.forecast = zeros / math.fsum(cell.mass(self.hidden) for cell in self.cells) if x > EARLY else None
+        self.forecast = zeros / math.fsum(self.masses) if x > EARLY else None
 
-    def _final(self, c: int, x: float, lacking: float, quantile: float) -> float:
-        """D of a cell whose odds would end at 1 / ``lacking`` of those wanted; ``quantile`` would have them right."""
-        d, old, settled = self.levels[c], self.finals[c], x**SETTLING
+    def _final(self, c: int, x: float, lacking: float, q: float) -> float:
+        """D of a cell whose odds must become ``lacking`` times what is foreseen; today they would be right at q."""
+        d, old, s = self.levels[c], self.finals[c], x**SETTLING
         if x <= EARLY or d == 0:
-            return GUESS * quantile
+            return GUESS * q
         final = d * lacking
-        if quantile > 0:
-            final = min(max(final, quantile / TRUST), quantile * TRUST) ** (1 - settled) * quantile**settled
-        gain = GAIN + (1 - GAIN) * settled
+        if q > 0:  # unless most weights are zero of themselves
+            final = min(max(final, q / TRUST), q * TRUST) ** (1 - s) * q**s
+        gain = GAIN + (1 - GAIN) * s
         return float(old ** (1 - gain) * (final / x) ** gain)
+
+    def _quantiles(self, cells: list[Cell]) -> list[float]:
+        """A cell with too many weights that are no numbers keeps its threshold."""
+        found = thresholds(self.hidden, cells, self.caps)
+        return [q if math.isfinite(q) else d for q, d in zip(found, self.levels, strict=True)]
 
     def _annealing(self, lr: float) -> float:
         """What the odds will gain when the learning rate falls to its last value; nothing, if that is not known."""
@@ -211,14 +226,23 @@ class Controller(Threshold):
         sizes = [p.numel() for p in self.hidden.params]
         watched = [i for i in watched if self.keep[i] > 0]
         if watched:
-            cells = [Cell((i,), (1.0,), (sizes[i] - self.keep[i]) / sizes[i]) for i in watched]
-            for i, cap in zip(watched, thresholds(self.hidden, cells), strict=True):
-                caps[i] = cap if sizes[i] > self.keep[i] else 0.0
+            cells = [Cell((i,), (1.0,), (sizes[i] - self.keep[i] + 1) / sizes[i]) for i in watched]
+            for i, least in zip(watched, thresholds(self.hidden, cells), strict=True):
+                caps[i] = _below(least, self.hidden.params[i].dtype)
         return caps
 
     def _to_come(self, step: int, lr: float) -> float:
         if self.lrs is not None:
-            return math.fsum(self.lrs[step:])
+            near = self.lrs[max(0, step - 10) : step + 10]
+            if 0.99 * min(near) <= lr <= 1.01 * max(near):
+                return math.fsum(self.lrs[step:])
+            self.lrs = None
+            warnings.warn(
+                f"The learning rate of step {step} is not what `lr_scheduler` foretold, which TargetSparsity leaves "
+                "aside from here on. Say with `interval` how many optimizer steps lie between two of its steps, and "
+                "restore its state after the Pruner is built.",
+                stacklevel=2,
+            )
         return 0.5 * lr * (self.goal.steps - step)
 
     def _refuse_the_impossible(self) -> None:
@@ -226,9 +250,11 @@ class Controller(Threshold):
             kept = math.fsum(w * self.keep[i] for i, w in zip(cell.members, cell.weights, strict=True))
             most = 1 - kept / cell.mass(self.hidden)
             if cell.target > most + 1e-12:
+                where = "" if len(self.cells) == 1 else f" of {self.hidden.names[cell.members[0]]}"
                 raise ValueError(
-                    f"`TargetSparsity` cannot reach {cell.target:.4%} where min_density = {self.goal.min_density:g} "
-                    f"leaves at most {most:.4%}. Lower the target or `min_density`; 0 lets whole layers go."
+                    f"`TargetSparsity` cannot reach {cell.target:.4%}{where} where min_density = "
+                    f"{self.goal.min_density:g} leaves at most {most:.4%}. Lower the target or `min_density`; "
+                    "0 lets whole layers go."
                 )
 
     def _warn_of_the_dead(self, alive: list[int]) -> None:
@@ -240,12 +266,17 @@ class Controller(Threshold):
 
 
 def _odds(share: float) -> float:
-    share = min(max(share, 1e-9), 1 - 1e-9)
-    return share / (1 - share)
+    return share / max(1 - share, 1e-9)
 
 
 def _share(odds: float) -> float:
     return odds / (1 + odds)
+
+
+def _below(value: float, dtype: torch.dtype) -> float:
+    """The next number below, as weights of this type have it, so that those of this very value stay."""
+    counted = torch.float32 if dtype is torch.float64 else dtype  # quantiles are of single precision
+    return float(torch.nextafter(torch.tensor(value, dtype=counted), torch.zeros((), dtype=counted)))
 
 
 def _cells(goal: TargetSparsity, hidden: Hidden) -> list[Cell]:
@@ -254,9 +285,18 @@ def _cells(goal: TargetSparsity, hidden: Hidden) -> list[Cell]:
     everyone = tuple(range(len(params)))
     if goal.budget is not None:
         shares = allocation.resolve(goal.budget, params, goal.target)
+        total = sum(shares[name] * p.numel() for name, p in params.items()) / sum(p.numel() for p in params.values())
+        if abs(total - goal.target) > 0.005:
+            raise ValueError(
+                f"`TargetSparsity(target=...)` is {goal.target:.4g}, but its budget leads to {total:.4g}. "
+                f"Write `TargetSparsity({total:.4g}, ...)`, or another budget."
+            )
         return [Cell((i,), (1.0,), shares[name]) for i, name in enumerate(params)]
     if goal.flops is None:
         return [Cell(everyone, (1.0,) * len(params), goal.target)]
     if missing := [name for name in params if name not in goal.flops]:
         raise ValueError(f"`TargetSparsity(flops=...)` says nothing about {', '.join(missing[:5])}.")
-    return [Cell(everyone, tuple(float(goal.flops[name]) for name in params), goal.target)]
+    counts = [float(goal.flops[name]) for name in params]
+    if not all(0 <= count < math.inf for count in counts) or not any(counts):
+        raise ValueError("`TargetSparsity(flops=...)` must be numbers >= 0, and not all of them 0.")
+    return [Cell(everyone, tuple(counts), goal.target)]

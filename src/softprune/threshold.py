@@ -11,7 +11,7 @@ import copy
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -222,8 +222,10 @@ class GPO(Trainable):
         return Blend()
 
 
-def future_lrs(lr_scheduler: LRScheduler, steps: int, interval: int = 1) -> list[float]:
-    """The first group's learning rates of the next ``steps`` steps, from a copy of the scheduler."""
+def future_lrs(
+    lr_scheduler: LRScheduler, steps: int, interval: int = 1, numbers: Collection[int] = (0,)
+) -> list[float]:
+    """The highest learning rate among some param groups, for the next ``steps`` steps, from a copy of the scheduler."""
     if isinstance(lr_scheduler, ReduceLROnPlateau) or not isinstance(lr_scheduler, LRScheduler):
         raise TypeError(
             f"Cannot play a {type(lr_scheduler).__name__} forward. This is because its learning rates are not known in "
@@ -240,7 +242,7 @@ def future_lrs(lr_scheduler: LRScheduler, steps: int, interval: int = 1) -> list
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "step the optimizer first": there is nothing to step
         for step in range(1, steps + 1):
-            lrs.append(float(groups[0]["lr"]))
+            lrs.append(max(float(groups[number]["lr"]) for number in numbers))
             if step % interval == 0 and step < steps:
                 played.step()
     return lrs
