@@ -2,7 +2,7 @@
 
     python benchmarks/target_controllers.py --out docs/data/target_digits.csv     # 20 minutes on two cores
 
-Variants of the controller in softprune/target.py, made by its constants, against LATS with the D that ends at the same
+Variants of the controller, made by the constants of softprune/law.py, against LATS with the D that ends at the same
 sparsity (found by up to eight runs: what a user does by hand today), with little weight decay and with much: under
 much, hidden weights shrink, and sparsity rises, while the threshold stands still. A row is one run; a second start
 does only what is missing. `jump` is by how much of itself the last step moves the threshold.
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import digits
 
 import softprune as sp
-from softprune import target as controller
+from softprune import law
 
 EPOCHS, BATCH = 20, 64
 TARGETS, SEEDS = (0.8, 0.9, 0.95, 0.98), (0, 1, 2)
@@ -95,7 +95,7 @@ def job(key: tuple[str, float, float, int]) -> dict[str, object]:
         result = lats(target, decay, seed)
     else:
         for name, value in VARIANTS[variant].items():
-            setattr(controller, name, value)
+            setattr(law, name, value)
         result = run(lambda steps, scheduler: sp.TargetSparsity(target, steps, lr_scheduler=scheduler), decay, seed)
     return {"variant": variant, "decay": decay, "target": target, "seed": seed, **result}
 

@@ -1,20 +1,9 @@
 """Ask for a sparsity and get it: the penalty that ends there, found while training.
 
-Under a constant penalty the threshold is proportional to the learning done, x = Σ η so far / Σ η in all, and the odds
-of being zero, zeros / nonzeros, grow regularly with it, and once more when the learning rate falls
-(docs/target_sparsity.md measures it):
-
-    odds ≈ odds(at the end) · x^b / (1 + c · η / η_max),     b ≈ 1.3,     c ≈ 0.4
-
-So the odds measured now tell those at the end, if the threshold goes on to D = d / x. If they are not the odds wanted,
-D is corrected. Early, weights follow the threshold, and the odds at the end are proportional to D. Late, they hardly
-move any more: q, the quantile of |θ| as it is at the odds wanted over the growth to come, tells which threshold is
-right. In between one view gives way to the other, s being how far the weights have settled:
-
-    D = (d · wanted / foreseen)^(1−s) · q^s / x,     s = x^8,     μ = (D − d) / Σ η to come
-
-with the first factor never far from q, and log D moved gently. At the end nothing is left to learn, D is the quantile
-of the target, and d is there already.
+Every few steps the odds of being zero are measured, the law in law.py tells the threshold D that ends at the odds
+wanted, and the penalty for the learning still to come is μ = (D − d) / Σ η to come. A constant penalty is what makes
+LATS good, so D is changed gently. At the end nothing is left to learn, D is the quantile of the target, and d is there
+already.
 """
 
 from __future__ import annotations
@@ -27,20 +16,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from softprune import allocation
+from softprune import allocation, law
 from softprune.hidden import Hidden
 from softprune.hooks import group_indices
 from softprune.quantile import Cell, survivors, thresholds
 from softprune.schedule import require_steps
 from softprune.threshold import Columns, Threshold, future_lrs
 
-GROWTH = 1.3  # b: how the odds grow with the learning done
-ANNEALING = 0.4  # c: what they gain when the learning rate falls from its maximum to zero
-EARLY = 0.03  # of the learning: before it, the odds tell nothing, and D is guessed
-GUESS = 2.0  # times the quantile of the first |θ|
-SETTLING = 8  # x to this power is how far the weights have settled: how much the quantile counts
-TRUST = 4.0  # how far, as a factor, odds ∝ D may lead away from the quantile
-GAIN = 0.5  # how far log D moves towards each new solution while nothing is settled
 RISK = 20.0  # times min_density: a layer this thin is watched closely
 
 
@@ -175,38 +157,27 @@ class Controller(Threshold):
         since, left = step - self.goal.start, self.goal.steps - step
         return since == 1 or since % self.refresh == 0 or (left < self.refresh and left.bit_count() == 1)
 
-    def _solve(self, d: list[float], step: int, lr: float) -> None:
+    def _solve(self, current: list[float], step: int, lr: float) -> None:
         to_come = self._to_come(step, lr)
         if to_come <= 0:
             return
         x = self.learned / (self.learned + to_come)
-        growth = x**-GROWTH * self._annealing(lr) if x > EARLY else 1.0
-        alive = survivors(self.hidden, d)
+        growth = law.growth(x, self._annealing(lr))
+        alive = survivors(self.hidden, current)
         self._warn_of_the_dead(alive)
         thin = [i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep]
         self.caps = self._caps(thin)
-        today = [replace(cell, target=_share(_odds(cell.target) / growth)) for cell in self.cells]
+        today = [replace(cell, target=law.share(law.odds(cell.target) / growth)) for cell in self.cells]
         quantiles = self._quantiles(today)
         zeros = 0.0
         for c, cell in enumerate(self.cells):
             left = math.fsum(w * alive[i] for i, w in zip(cell.members, cell.weights, strict=True))
-            foreseen = max(_odds(1 - left / self.masses[c]), 1e-9) * growth  # at the end, if d goes on to d / x
-            if x > EARLY and self.levels[c] > 0:
-                zeros += self.masses[c] * _share(foreseen * self.finals[c] * x / self.levels[c])
-            self.finals[c] = self._final(c, x, _odds(cell.target) / foreseen, quantiles[c])
-            self.penalties[c] = (self.finals[c] - self.levels[c]) / to_come
-        self.forecast = zeros / math.fsum(self.masses) if x > EARLY else None
-
-    def _final(self, c: int, x: float, lacking: float, q: float) -> float:
-        """D of a cell whose odds must become ``lacking`` times what is foreseen; today they would be right at q."""
-        d, old, s = self.levels[c], self.finals[c], x**SETTLING
-        if x <= EARLY or d == 0:
-            return GUESS * q
-        final = d * lacking
-        if q > 0:  # unless most weights are zero of themselves
-            final = min(max(final, q / TRUST), q * TRUST) ** (1 - s) * q**s
-        gain = GAIN + (1 - GAIN) * s
-        return float(old ** (1 - gain) * (final / x) ** gain)
+            foreseen = max(law.odds(1 - left / self.masses[c]), 1e-9) * growth  # at the end, if d goes on to d / x
+            d, final, lacking = self.levels[c], self.finals[c], law.odds(cell.target) / foreseen
+            zeros += self.masses[c] * law.share(foreseen * final * x / d) if d > 0 else 0.0
+            self.finals[c] = law.final(d, x, lacking, quantiles[c], old=final)
+            self.penalties[c] = (self.finals[c] - d) / to_come
+        self.forecast = zeros / math.fsum(self.masses) if x > law.EARLY else None
 
     def _quantiles(self, cells: list[Cell]) -> list[float]:
         """A cell with too many weights that are no numbers keeps its threshold."""
@@ -217,8 +188,7 @@ class Controller(Threshold):
         """What the odds will gain when the learning rate falls to its last value; nothing, if that is not known."""
         if self.lrs is None:
             return 1.0
-        last, top = self.lrs[-1], max(self.lrs)
-        return (top + ANNEALING * lr) / (top + ANNEALING * last)
+        return law.annealing(lr, self.lrs[-1], max(self.lrs))
 
     def _caps(self, watched: Iterable[int]) -> list[float]:
         """For the watched parameters the threshold that leaves min_density of them."""
@@ -263,14 +233,6 @@ class Controller(Threshold):
         if dead := set(unguarded) - self._warned:
             self._warned |= dead
             warnings.warn(f"Nothing is left of {', '.join(sorted(dead))}.", stacklevel=2)
-
-
-def _odds(share: float) -> float:
-    return share / max(1 - share, 1e-9)
-
-
-def _share(odds: float) -> float:
-    return odds / (1 + odds)
 
 
 def _below(value: float, dtype: torch.dtype) -> float:

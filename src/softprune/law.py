@@ -1,0 +1,67 @@
+"""How the odds of being zero grow, and the final threshold D that ends at the odds wanted.
+
+Under a constant penalty the threshold is proportional to the learning done, x = Σ η so far / Σ η in all, and the odds
+of being zero, zeros / nonzeros, grow regularly with it, and once more when the learning rate falls
+(docs/target_sparsity.md measures it):
+
+    odds ≈ odds(at the end) · x^b / (1 + c · η / η_max),     b ≈ 1.3,     c ≈ 0.4
+
+So the odds measured now tell those at the end, if the threshold goes on to D = d / x. If they are not the odds wanted,
+D is corrected. Early, weights follow the threshold, and the odds at the end are proportional to D. Late, they hardly
+move any more: q, the quantile of |θ| as it is at the odds wanted over the growth to come, tells which threshold is
+right. In between one view gives way to the other, s being how far the weights have settled:
+
+    D = (d · wanted / foreseen)^(1−s) · q^s / x,     s = x^8
+
+with the first factor never far from q, and log D moved gently. At the end D is the quantile of the target.
+"""
+
+from __future__ import annotations
+
+GROWTH = 1.3  # b: how the odds grow with the learning done
+ANNEALING = 0.4  # c: what they gain when the learning rate falls from its maximum to zero
+EARLY = 0.03  # of the learning: before it, the odds tell nothing, and D is guessed
+GUESS = 2.0  # times the quantile of the first |θ|
+SETTLING = 8  # x to this power is how far the weights have settled: how much the quantile counts
+TRUST = 4.0  # how far, as a factor, odds ∝ D may lead away from the quantile
+GAIN = 0.5  # how far log D moves towards each new solution while nothing is settled
+
+
+def odds(share: float) -> float:
+    """Of being zero, where this share is.
+
+    >>> odds(0.75)
+    3.0
+    """
+    return share / max(1 - share, 1e-9)
+
+
+def share(odds: float) -> float:
+    """The other way round.
+
+    >>> share(3.0)
+    0.75
+    """
+    return odds / (1 + odds)
+
+
+def annealing(lr: float, last: float, top: float) -> float:
+    """What the odds will gain when the learning rate falls to its ``last``; ``top`` is the highest of all."""
+    return (top + ANNEALING * lr) / (top + ANNEALING * last)
+
+
+def growth(x: float, annealed: float) -> float:
+    """How many times the odds of now will be those at the end, if the threshold goes on to d / x."""
+    return x**-GROWTH * annealed if x > EARLY else 1.0
+
+
+def final(d: float, x: float, lacking: float, q: float, old: float) -> float:
+    """D where the odds must become ``lacking`` times what is foreseen; it was ``old`` up to now."""
+    if x <= EARLY or d == 0:
+        return GUESS * q
+    settled = x**SETTLING
+    found = d * lacking
+    if q > 0:  # unless most weights are zero of themselves
+        found = min(max(found, q / TRUST), q * TRUST) ** (1 - settled) * q**settled
+    gain = GAIN + (1 - GAIN) * settled
+    return float(old ** (1 - gain) * (found / x) ** gain)
