@@ -1,0 +1,37 @@
+"""The law behind TargetSparsity, by itself."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softprune import law
+
+positive = st.floats(1e-6, 1e3)
+
+
+@given(d=positive, q=positive, old=positive, lacking=positive)
+def test_at_the_end_only_the_quantile_counts(d, q, old, lacking):
+    assert law.final(d, 1.0, lacking, q, old) == pytest.approx(q)
+
+
+@given(d=positive, x=st.floats(0.05, 1.0))
+def test_what_is_on_its_way_is_left_alone(d, x):
+    assert law.final(d, x, lacking=1.0, q=d, old=d / x) == pytest.approx(d / x)
+
+
+@given(d=positive, q=positive, lacking=st.floats(1e-12, 1e12), x=st.floats(0.05, 0.99))
+def test_no_solution_is_far_from_the_quantile(d, q, lacking, x):
+    old = q / x
+    assert q / law.TRUST * 0.99 <= law.final(d, x, lacking, q, old) * x <= q * law.TRUST * 1.01
+
+
+@given(share=st.floats(0.001, 0.999))
+def test_odds_and_shares(share):
+    assert law.share(law.odds(share)) == pytest.approx(share)
+
+
+def test_growth_stops_when_learning_does():
+    assert law.growth(1.0, law.annealing(0.0, 0.0, 0.1)) == 1.0
+    assert law.annealing(0.1, 0.1, 0.1) == 1.0  # a constant learning rate does not anneal
+    assert law.growth(0.5, law.annealing(0.05, 0.0, 0.1)) > law.growth(0.7, law.annealing(0.02, 0.0, 0.1)) > 1
+    assert law.growth(law.EARLY, 1.4) == 1.0
