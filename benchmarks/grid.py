@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from constancy import constancy
 from lightning.pytorch import Callback
+from summary import constancy
 
 from softprune import data, recipes
 from softprune.training import history

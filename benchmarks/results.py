@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grid import Job, Tables
+from summary import percent
 
+from softprune import law
 from softprune.markdown import table
 
 BATCHES = 97  # of CIFAR-10, an epoch at batch 512
@@ -49,7 +50,7 @@ class Series:
 
 
 def log_odds(share: float) -> float:
-    return math.log(share / (1 - share))
+    return math.log(law.odds(share))
 
 
 class Results:
@@ -96,14 +97,6 @@ class Results:
 
     def numbers(self, job: str) -> dict[str, str]:
         return next(row for row in self.tables.runs if row["job"] == job)
-
-
-def percent(values: Sequence[float]) -> str:
-    """Mean ± deviation, in percent."""
-    if not values:
-        return ""
-    deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{100 * statistics.fmean(values):.2f}{deviation}"
 
 
 def accuracies(runs: Sequence[Outcome]) -> str:

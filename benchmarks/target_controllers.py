@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from constancy import constancy
+from summary import constancy, percent
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -27,6 +27,7 @@ import digits
 
 import softprune as sp
 from softprune import law
+from softprune.markdown import table
 
 EPOCHS, BATCH = 20, 64
 TARGETS, SEEDS = (0.8, 0.9, 0.95, 0.98), (0, 1, 2)
@@ -79,13 +80,13 @@ def largest(value: float | dict[str, float]) -> float:
 
 def lats(target: float, decay: float, seed: int) -> dict[str, float]:
     """LATS with the D that ends at the target: damped steps in log odds against log D; the nearest of eight runs."""
-    final, odds, tried = 0.1, target / (1 - target), []
+    final, odds, tried = 0.1, law.odds(target), []
     for _ in range(8):
         tried.append(run(lambda steps, scheduler, D=final: sp.LATS.from_final(D, scheduler, steps), decay, seed))
         sparsity = tried[-1]["sparsity"]
         if abs(sparsity - target) < 2e-3:
             break
-        final *= (odds * (1 - sparsity) / sparsity) ** 0.6
+        final *= (odds / law.odds(sparsity)) ** 0.6
     return min(tried, key=lambda result: abs(result["sparsity"] - target))
 
 
@@ -100,26 +101,20 @@ def job(key: tuple[str, float, float, int]) -> dict[str, object]:
     return {"variant": variant, "decay": decay, "target": target, "seed": seed, **result}
 
 
-def table(rows: list[dict[str, str]], decay: float) -> str:
-    targets = " | ".join(f"{target:.0%}" for target in TARGETS)
-    lines = [
-        f"| controller | {targets} | spread of μ | last 5% of steps | last step |",
-        "|---|" + "---:|" * (len(TARGETS) + 3),
-    ]
+def tabulate(rows: list[dict[str, str]], decay: float) -> str:
+    head = ["controller", *(f"{target:.0%}" for target in TARGETS), "spread of μ", "last 5% of steps", "last step"]
+    lines = []
     for variant in ("LATS, D by trial", *VARIANTS):
         group = [row for row in rows if row["variant"] == variant and float(row["decay"]) == decay]
         if group:
-            accuracies = [[row["accuracy"] for row in group if float(row["target"]) == target] for target in TARGETS]
+            by_target = [
+                [float(row["accuracy"]) for row in group if float(row["target"]) == target] for target in TARGETS
+            ]
             spread = statistics.fmean(float(row["spread"]) for row in group)
             landing, jump = (max((float(row[key]) for row in group), key=abs) for key in ("landing", "jump"))
-            cells = [*map(accuracy, accuracies), f"{spread:.2f}", f"{landing:+.2%}", f"{jump:+.2%}"]
-            lines.append(f"| {variant} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def accuracy(values: list[str]) -> str:
-    percent = [100 * float(value) for value in values]
-    return f"{statistics.fmean(percent):.2f} ± {statistics.stdev(percent) if len(percent) > 1 else 0.0:.2f}%"
+            accuracies = [f"{percent(values)}%" for values in by_target]
+            lines.append([variant, *accuracies, f"{spread:.2f}", f"{landing:+.2%}", f"{jump:+.2%}"])
+    return table(head, lines)
 
 
 def main() -> None:
@@ -140,7 +135,7 @@ def main() -> None:
                 file.flush()
     rows = list(csv.DictReader(options.out.open()))
     for decay in DECAYS:
-        print(f"\nWeight decay {decay:g}\n\n{table(rows, decay)}")
+        print(f"\nWeight decay {decay:g}\n\n{tabulate(rows, decay)}")
 
 
 if __name__ == "__main__":

@@ -81,10 +81,10 @@ def insert(
     entries |= {key: dict(entry) for key, entry in state_dict["state"].items()}
     for i, key in enumerate(pruned):
         entries.setdefault(key, {}).update({THETA: snapshot.thetas[i], STEP: snapshot.step})
-        if i == 0:  # one is enough, and a controller has numbers for each parameter
-            entries[key].update({CONTROL + name: value for name, value in snapshot.control.items()})
         if snapshot.thresholds is not None:
             entries[key][THRESHOLD] = snapshot.thresholds[i]
+    # once is enough: a controller has numbers for each parameter
+    entries[pruned[0]].update({CONTROL + name: value for name, value in snapshot.control.items()})
     for key, value in zip(trained, snapshot.values, strict=True):
         entries.setdefault(key, {})[VALUE] = value
     return {**state_dict, "state": entries}

@@ -216,9 +216,9 @@ class Controller(Threshold):
         return 0.5 * lr * (self.goal.steps - step)
 
     def _refuse_the_impossible(self) -> None:
-        for cell in self.cells:
+        for cell, mass in zip(self.cells, self.masses, strict=True):
             kept = math.fsum(w * self.keep[i] for i, w in zip(cell.members, cell.weights, strict=True))
-            most = 1 - kept / cell.mass(self.hidden)
+            most = 1 - kept / mass
             if cell.target > most + 1e-12:
                 where = "" if len(self.cells) == 1 else f" of {self.hidden.names[cell.members[0]]}"
                 raise ValueError(
