@@ -135,9 +135,12 @@ class Pull(Callback):
             for group in trainer.optimizers[0].param_groups
             if any(p is threshold.s for p in group["params"])
         )
-        row = {"step": trainer.global_step, "pull": float((self._gradient / (decay * threshold.s)).abs().mean())}
+        row = {
+            "step": trainer.global_step,
+            "pull": float((self._gradient / (decay * threshold.s.detach())).abs().mean()),
+        }
         if hasattr(threshold, "b"):
-            row["k"] = float(threshold.SCALE * threshold.b.abs().mean())
+            row["k"] = float(threshold.SCALE * threshold.b.detach().abs().mean())
         self.rows.append(row)
 
 
@@ -157,6 +160,7 @@ def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
         config = replace(config, data=str(folder))
     if not CUDA:
         config = replace(config, compile=False, precision="32-true")
+    torch.compiler.reset()  # the last run's network is gone, and a process may compile few before it gives up
     begin, pull = time.perf_counter(), Pull()
     with tempfile.TemporaryDirectory() as out:
         run = Run.create(Path(out) / "run", config)

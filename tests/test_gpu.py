@@ -6,12 +6,13 @@ from test_quantile import DISTRIBUTIONS
 from torch import nn
 
 import softprune as sp
-from softprune import multi_tensor
+from softprune import multi_tensor, recipes
 from softprune.hidden import Hidden
 from softprune.models import sew_digits, sew_resnet18_cifar
 from softprune.multi_tensor import Pairs
 from softprune.quantile import Cell, survivors, thresholds
 from softprune.spiking.neurons import IF, LIF
+from softprune.training.run import Run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -187,6 +188,36 @@ def test_the_model_may_move_after_the_pruner_is_built():
         optimizer.zero_grad()
         assert pruner.theta["weight"].device.type == device
     assert pruner.step == 3
+
+
+@pytest.mark.parametrize("make", [sp.STR, sp.GPO])
+def test_trained_thresholds_stay_where_they_are_when_the_model_moves(make):
+    model = nn.Linear(8, 8).cuda()
+    params = sp.select(model)
+    threshold = make(params, init=-3.0)
+    optimizer = torch.optim.SGD([*model.parameters(), *threshold.parameters()], lr=0.1)
+    pruner = sp.Pruner(params, optimizer, threshold=threshold)
+    for device in ("cuda", "cpu", "cuda", "cpu"):
+        model.to(device)
+        model(torch.randn(4, 8, device=device)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        optimizer.state_dict()
+        assert pruner.theta["weight"].device.type == device
+    assert threshold.s.is_cuda
+    model.cuda()
+    model.cpu()
+    pruner.detach()
+    assert (model.weight == 0).any()
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.parametrize("method", ["dense", "slats", "lats", "pgh-0", "str", "str-gs", "gpo", "target"])
+def test_the_command_trains_every_method(method, tmp_path):
+    recipe, more = ("slats", ["target=0.9"]) if method == "target" else (method, [])
+    config = recipes.get(f"digits/{recipe}").config.override([*more, "epochs=2", "precision=bf16-mixed"])
+    outcome = Run.create(tmp_path / "run", config).train(say=lambda _: None, progress=False)
+    assert outcome.accuracy > 0.1
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

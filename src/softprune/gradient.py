@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from softprune.multi_tensor import Column, Pairs
+from softprune.columns import Column
+from softprune.multi_tensor import Pairs
 from softprune.prox import Prox
 
 Gradient = Callable[..., list[Tensor]]

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from softprune.columns import Column, levels
+
 try:
     import triton
     import triton.language as tl
 except ImportError:  # a CPU build of torch brings no Triton
     if not TYPE_CHECKING:
         triton = None
-
-Column = Sequence[float] | Tensor
-"""One level for each parameter: numbers known to the host, or a vector on the device."""
 
 _BLOCK = 4096
 
@@ -92,7 +91,7 @@ def soft_threshold(pairs: Pairs, d: Column) -> None:
             **pairs.constants,
         )
         return
-    for w, theta, level in zip(pairs.xs, pairs.thetas, _levels(d), strict=True):
+    for w, theta, level in zip(pairs.xs, pairs.thetas, levels(d, pairs.thetas), strict=True):
         torch.clamp(theta, -level, level, out=w)
         torch.sub(theta, w, out=w)
 
@@ -100,31 +99,27 @@ def soft_threshold(pairs: Pairs, d: Column) -> None:
 def subgradient(pairs: Pairs, d: Tensor, overwrite: bool) -> Tensor:
     """dL/dd = −Σ dL/dw · sign(θ) over |θ| > d for every pair; with ``overwrite``, dL/dw ← dL/dw · 1{|θ| > d}."""
     if pairs.launchable:
-        d = on_device(d, pairs.table.device)
-        partial = torch.empty(pairs.blocks.number, dtype=d.dtype, device=d.device)
+        level = on_device(d, pairs.table.device)
+        partial = torch.empty(pairs.blocks.number, dtype=d.dtype, device=level.device)
         _subgradient_kernel[(pairs.blocks.number,)](
             pairs.table,
             pairs.blocks.owner,
             pairs.blocks.offset,
-            d,
+            level,
             partial,
             len(pairs.xs),
             OVERWRITE=overwrite,
             COMPUTE=pairs.compute,
             **pairs.constants,
         )
-        return torch.segment_reduce(partial, "sum", lengths=pairs.blocks.lengths, unsafe=True, initial=0.0)
+        return torch.segment_reduce(partial, "sum", lengths=pairs.blocks.lengths, unsafe=True, initial=0.0).to(d.device)
     sums = []
-    for grad, theta, level in zip(pairs.xs, pairs.thetas, d, strict=True):
+    for grad, theta, level in zip(pairs.xs, pairs.thetas, levels(d, pairs.thetas), strict=True):
         turned = torch.where(theta.abs() > level, grad, 0.0)
-        sums.append(-(turned * theta.sign()).sum(dtype=d.dtype))
+        sums.append(-(turned * theta.sign()).sum(dtype=d.dtype).to(d.device))
         if overwrite:
             grad.copy_(turned)
     return torch.stack(sums)
-
-
-def _levels(d: Column) -> Any:
-    return d.unbind() if isinstance(d, Tensor) else d
 
 
 def on_device(d: Column, device: torch.device) -> Tensor:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from softprune import multi_tensor
-from softprune.multi_tensor import Column, Pairs
+from softprune.columns import Column, levels
+from softprune.multi_tensor import Pairs
 
 Level = float | Tensor
 """What one parameter's prox is given: a number known to the host, or a 0-dimensional tensor."""
@@ -56,18 +57,24 @@ class Prox(ABC):
 
     def write(self, weights: Pairs, *columns: Column) -> None:
         """w ← w(θ, d) for many parameters, in place."""
-        for w, theta, *level in zip(weights.xs, weights.thetas, *columns, strict=True):
+        placed = [levels(column, weights.thetas) for column in columns]
+        for w, theta, *level in zip(weights.xs, weights.thetas, *placed, strict=True):
             w.copy_(self(theta, *level))
 
     def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
         """dL/dw -> dL/d(column) for the columns that are tensors; with ``overwrite``, dL/dw ← dL/dθ in place."""
         sums = []
-        for grad, theta, *level in zip(grads.xs, grads.thetas, *columns, strict=True):
+        placed = [levels(column, grads.thetas) for column in columns]
+        for grad, theta, *level in zip(grads.xs, grads.thetas, *placed, strict=True):
             dtheta, *dlevels = self.vjp(theta, grad, *level)
             if overwrite:
                 grad.copy_(dtheta)
             sums.append(dlevels)
-        return [torch.stack(column) for column in zip(*sums, strict=True)]
+        trained = [column for column in columns if isinstance(column, Tensor)]
+        return [
+            torch.stack([x.to(column.device) for x in parts])
+            for parts, column in zip(zip(*sums, strict=True), trained, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from softprune import checks, hooks, state
+from softprune.columns import beside, floats, take
 from softprune.gradient import Gradient, identity, subgradient
 from softprune.hidden import Hidden, local, totals
-from softprune.multi_tensor import Column, Pairs
+from softprune.multi_tensor import Pairs
 from softprune.penalty import quotient
 from softprune.prox import Prox, SoftThreshold
 from softprune.threshold import Scheduled, Threshold, Trainable
@@ -113,13 +114,13 @@ class Pruner:
         have = [i for i, p in enumerate(hidden.params) if p.grad is not None]
         if not have:
             return
-        columns = [_take(column, have) for column in self._columns]
+        columns = [take(column, have) for column in self._columns]
         grads = [local(hidden.params[i].grad) for i in have]  # type: ignore[arg-type]
         sums = self.gradient(self.prox, Pairs(grads, [hidden.thetas[i] for i in have]), *columns)
         if self.trainable:
             with torch.enable_grad():
                 torch.autograd.backward(
-                    [_take(column, have) for column in self.trainable()],
+                    [take(column, have) for column in self.trainable()],
                     [totals(column, [hidden.params[i] for i in have]) for column in sums],
                 )
 
@@ -150,7 +151,7 @@ class Pruner:
         return self.prox.inverse(w, *self._levels(i))
 
     def _levels(self, i: int) -> tuple[float | Tensor, ...]:
-        return tuple(column[i] for column in self._columns)
+        return tuple(beside(column[i], self._hidden.params[i]) for column in self._columns)
 
     def _read_lrs(self) -> list[float]:
         lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
@@ -161,7 +162,7 @@ class Pruner:
     @property
     def threshold(self) -> float | dict[str, float]:
         """d: one number, or {name: d} where parameters differ."""
-        return self._named(_floats(self._columns[0]))
+        return self._named(floats(self._columns[0]))
 
     @property
     def penalty(self) -> float | dict[str, float]:
@@ -171,7 +172,7 @@ class Pruner:
         balanced against (1 − m)·μ.
         """
         growth = (
-            after - before for after, before in zip(_floats(self._columns[0]), _floats(self._previous[0]), strict=True)
+            after - before for after, before in zip(floats(self._columns[0]), floats(self._previous[0]), strict=True)
         )
         return self._named([quotient(g, lr) for g, lr in zip(growth, self._lrs, strict=True)])
 
@@ -288,15 +289,3 @@ class Pruner:
 
     def trained(self) -> list[nn.Parameter]:
         return list(self.trainable.parameters()) if self.trainable else []
-
-
-def _take(column: Any, indices: list[int]) -> Any:
-    """Part of a column, without making the device wait for an index."""
-    if len(indices) == len(column):
-        return column
-    part = [column[i] for i in indices]
-    return torch.stack(part) if isinstance(column, Tensor) else part
-
-
-def _floats(column: Column) -> list[float]:
-    return [float(x) for x in (column.tolist() if isinstance(column, Tensor) else column)]

@@ -17,11 +17,12 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from softprune import allocation, law
+from softprune.columns import Columns
 from softprune.hidden import Hidden
 from softprune.hooks import group_indices
 from softprune.quantile import Cell, survivors, thresholds
 from softprune.schedule import require_steps
-from softprune.threshold import Columns, Threshold, future_lrs
+from softprune.threshold import Threshold, future_lrs
 
 RISK = 20.0  # times min_density: a layer this thin is watched closely
 

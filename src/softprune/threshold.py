@@ -1,8 +1,6 @@
 """Where the threshold comes from: a schedule, the learning rate (LATS), or training itself (STR, GPO).
 
-A threshold gives one value to each pruned parameter, as *columns*: ``(d,)``, or ``(d, k)`` for GPO. A column
-is a list of numbers where the host knows them, and a vector on the device where they are trained, so that no
-step waits for the device.
+A threshold gives one value to each pruned parameter, as *columns*: ``(d,)``, or ``(d, k)`` for GPO.
 """
 
 from __future__ import annotations
@@ -20,11 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from softprune.multi_tensor import Column
+from softprune.columns import Columns
 from softprune.prox import Blend, Prox, SoftThreshold
 from softprune.schedule import CosineLATS, require_nonnegative
-
-Columns = tuple[Column, ...]
 
 
 class Threshold(ABC):
