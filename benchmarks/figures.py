@@ -11,19 +11,21 @@ import argparse
 import math
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from findings import FINALS, SPIKING_EPOCHS, TABLES
-from grid import Job
+import torch
+from findings import DECAYS, FINALS, SPIKING_EPOCHS, STARTS, TABLES
 from matplotlib.axes import Axes
 from results import Results, Series, accuracies, at_equal_sparsity, side_by_side, sparsities
+from scipy.stats import spearmanr
 
 import softprune as sp
+from softprune import models
 from softprune.markdown import table
 from softprune.training.plots import save as write
 
@@ -49,6 +51,10 @@ def frontier(axes: Axes, methods: dict[str, Series]) -> None:
     for formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
         formatter("{x:g}")
     axes.invert_xaxis()
+    legend(axes)
+
+
+def legend(axes: Axes) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
@@ -74,30 +80,24 @@ def lats(results: Results, images: Path) -> str:
 def target(results: Results, images: Path) -> str:
     """Also the trajectory of one run."""
     slats, targets = results.series("slats", "final"), results.targets()
+    figure, axes = plots(3)
     rows = []
-    for final, runs in sorted(targets.items(), key=lambda item: float(item[0])):
-        beside = slats.points.get(float(final), [])
+    for final, runs in targets.points.items():
         numbers = [results.numbers(run.job) for run in runs]
         means = [
-            statistics.fmean(float(row[key]) for row in numbers if row[key]) if any(row[key] for row in numbers) else 0
+            statistics.fmean(found) if (found := [float(row[key]) for row in numbers if row[key]]) else 0.0
             for key in ("spread", "landing")
         ]
+        beside = slats.points[final]
         rows.append([sparsities(runs), accuracies(beside), accuracies(runs), f"{means[0]:.2f}", f"{means[1]:+.2%}"])
-    figure, axes = plots(3)
-    for final, runs in targets.items():
-        first = next((run for run in runs if Job(run.job).first_seed), None)
-        if first is None:
-            continue
         for one, field in zip(axes, ("sparsity", "threshold", "penalty"), strict=True):
-            one.plot(*results.curve(first.job, field), label=f"target {first.sparsity:.1%}")
-            name = next((run.job for run in slats.points.get(float(final), []) if Job(run.job).first_seed), None)
-            if name is not None:
-                one.plot(*results.curve(name, field), color=one.lines[-1].get_color(), ls=":", lw=1)
+            (line,) = one.plot(*results.curve(targets.first(final), field), label=f"target {runs[0].sparsity:.1%}")
+            one.plot(*results.curve(slats.first(final), field), color=line.get_color(), ls=":", lw=1)
     for one, title in zip(axes, ("sparsity", "threshold d", "penalty μ; dotted: S-LATS"), strict=True):
         one.set(title=title, xlabel="epoch")
-    solid = [line.get_ydata() for line in axes[2].lines if line.get_linestyle() == "-"]
-    axes[2].set_ylim(0, 1.1 * max((max(penalties, default=0.0) for penalties in solid), default=1.0))
-    axes[0].legend(frameon=False, fontsize=8)
+    solid = [max(line.get_ydata(), default=0.0) for line in axes[2].lines if line.get_linestyle() == "-"]
+    axes[2].set_ylim(0, 1.1 * max(solid, default=1.0))
+    legend(axes[0])
     save(figure, "target", images)
     head = ["sparsity", "S-LATS: accuracy", "TargetSparsity: accuracy", "spread of its μ", "d in the last 5% of steps"]
     return table(head, rows)
@@ -113,10 +113,10 @@ def schedules(results: Results, images: Path) -> str:
     cosine = [0.5 + 0.5 * math.cos(math.pi * t / steps) for t in range(steps)]
     for name, kind in zip(names.values(), (sp.SLATS, sp.Sine, sp.Linear, sp.Log2), strict=True):
         right.plot([steps * mu for mu in sp.implied_penalty(kind(1.0, steps), cosine)], label=name)
-    right.set(title="implied penalty under cosine annealing", xlabel="step", ylim=(0, 10))
-    right.legend(frameon=False, fontsize=8)
+    right.set(title="implied penalty under cosine annealing", xlabel="step", yscale="log", ylim=(0.5, 300))
+    legend(right)
     save(figure, "schedules", images)
-    return at_equal_sparsity(methods)
+    return at_equal_sparsity(methods, (0.86, 0.9, 0.93, 0.95))
 
 
 def pgh(results: Results, images: Path) -> str:
@@ -125,40 +125,39 @@ def pgh(results: Results, images: Path) -> str:
     figure, (left, right) = plots(2)
     frontier(left, methods)
     for name, series in methods.items():
-        runs = series.points.get(FINALS[2], [])
-        first = next((run for run in runs if Job(run.job).first_seed), None)
-        if first is not None:
-            right.plot(*results.curve(first.job, "sparsity"), label=name)
+        right.plot(*results.curve(series.first(FINALS[2]), "sparsity"), label=name)
     right.set(title=f"sparsity, D = {FINALS[2]}", xlabel="epoch")
-    right.legend(frameon=False, fontsize=8)
+    legend(right)
     save(figure, "pgh", images)
     return at_equal_sparsity(methods)
 
 
 def init(results: Results, images: Path) -> str:
-    rows = [
-        [f"{D:g}", accuracies(runs), sparsities(runs), f"{statistics.fmean(run.zeroed for run in runs):.1f}"]
-        for D, runs in results.series("pgh-0", "final").points.items()
-    ]
-    return table(["D", "accuracy", "sparsity", "layers erased"], rows)
+    torch.manual_seed(0)
+    largest = [p.detach().abs().max() for p in sp.select(models.build("resnet18_cifar", 10, 3)).values()]
+    rows = []
+    for D, runs in results.series("pgh-0", "final").points.items():
+        erased = (sum(int(top <= D) for top in largest), statistics.fmean(run.zeroed for run in runs))
+        rows.append(
+            [f"{D:g}", f"{erased[0]} of {len(largest)}", f"{erased[1]:.1f}", accuracies(runs), sparsities(runs)]
+        )
+    return table(["D", "layers erased at the start", "at the end", "accuracy", "sparsity"], rows)
 
 
 def trained(results: Results, images: Path) -> str:
     methods = {"S-LATS": results.series("slats", "final"), "STDS (sine)": results.series("sine", "final")}
-    methods |= {
-        name: results.series(method, "init") for method, name in (("str", "STR"), ("str-gs", "STR-GS"), ("gpo", "GPO"))
-    }
+    names = {"str": "STR", "str-gs": "STR-GS", "gpo": "GPO"}
+    methods |= {name: results.series(method, "threshold_decay") for method, name in names.items()}
     figure, (left, middle, right) = plots(3)
     frontier(left, methods)
-    for name in ("STR", "STR-GS", "GPO"):
-        runs = [run for group in methods[name].points.values() for run in group if Job(run.job).first_seed]
-        if runs:
-            middle.plot(*results.curve(runs[0].job, "pull"), label=name)
-            if name == "GPO":
-                right.plot(*results.curve(runs[0].job, "k"))
-    middle.set(title="|∂L/∂s| over λ·|s|", xlabel="epoch", yscale="log")
+    starts = results.series("str", "init", threshold_decay="0.0005")
+    for init in STARTS[1::4]:
+        middle.plot(*results.curve(starts.first(init), "pull"), label=f"STR, λ = 5e-4, s = {init:g} at the start")
+    middle.plot(*results.curve(methods["STR"].first(DECAYS[2]), "pull"), label=f"STR, λ = {DECAYS[2]:g}, s = -20")
+    right.plot(*results.curve(methods["GPO"].first(DECAYS[2]), "k"))
+    middle.set(title="|∂L/∂s| over λ·|s|", xlabel="epoch", yscale="log", ylim=(1e-4, 10))
     middle.axhline(1, color="black", lw=0.8, ls="--")
-    middle.legend(frameon=False, fontsize=8)
+    legend(middle)
     right.set(title="k of GPO", xlabel="epoch", yscale="log")
     save(figure, "trained", images)
     return at_equal_sparsity(methods)
@@ -184,7 +183,7 @@ def warmup(results: Results, images: Path) -> str:
 def mobilenet(results: Results, images: Path) -> str:
     network = {"network": "mobilenet_v1_cifar"}
     rows = [["dense", accuracies(results.dense(**network)), "0"]]
-    for method, name, key in (("slats", "S-LATS", "final"), ("str", "STR", "init")):
+    for method, name, key in (("slats", "S-LATS", "final"), ("str", "STR", "threshold_decay")):
         for value, runs in results.series(method, key, **network).points.items():
             rows.append([f"{name}, {key} {value:g}", accuracies(runs), sparsities(runs)])
     return table(["method", "accuracy", "sparsity"], rows)
@@ -220,29 +219,32 @@ def spiking(results: Results, images: Path) -> str:
 def layers(results: Results, images: Path) -> str:
     """Sparsity stage by stage, beside the paper's ResNet-50 at about the same overall sparsity."""
     paper = sp.budgets("resnet50", 0.5)
-    runs = results.series("slats", "final").points
-    first = next((run for run in runs.get(FINALS[1], []) if Job(run.job).first_seed), None)
-    if first is None:
-        return ""
-    ours = {
-        row["layer"].removesuffix(".weight"): (int(row["zeros"]), int(row["parameters"]))
-        for row in results.tables.layers(first.job)
-    }
-    stages = list(dict.fromkeys(name.split(".")[0] for name in ours))
-    mine = {s: [v for name, v in ours.items() if name.split(".")[0] == s] for s in stages}
-    rows = []
-    for stage in stages:
-        share = sum(z for z, _ in mine[stage]) / sum(n for _, n in mine[stage])
-        theirs = [value for name, value in paper.items() if name.split(".")[0] == stage]
-        rows.append([stage, f"{100 * share:.2f}", f"{100 * statistics.fmean(theirs):.2f}"])
-    rank = spearman([float(row[1]) for row in rows], [float(row[2]) for row in rows])
-    return table(["stage", "here", "the paper's ResNet-50"], rows) + f"\n\nRank correlation: {rank:.2f}."
+    with torch.device("meta"):
+        sizes = {name: p.numel() for name, p in sp.select(models.build("resnet50", 1000, 3)).items()}
+    theirs = stages(
+        (f"{name}.weight", share * sizes[f"{name}.weight"], sizes[f"{name}.weight"]) for name, share in paper.items()
+    )
+    first = results.series("slats", "final").first(FINALS[1])
+    mine = stages(
+        (row["layer"], int(row["zeros"]), int(row["parameters"])) for row in results.tables.layers(first or "")
+    )
+    rows = [[stage, f"{100 * share:.1f}", f"{100 * theirs[stage]:.1f}"] for stage, share in mine.items()]
+    ranks = [
+        spearmanr([mine[stage] for stage in chosen], [theirs[stage] for stage in chosen]).statistic
+        for chosen in (list(mine), list(mine)[:-1])
+    ]
+    text = f"Rank correlation: {ranks[0]:.2f}; without fc: {ranks[1]:.2f}."
+    return table(["zeros (%)", "here", "the paper's ResNet-50"], rows) + "\n\n" + text
 
 
-def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(a, b).statistic)
+def stages(layers: Iterable[tuple[str, float, int]]) -> dict[str, float]:
+    """(layer, zeros, weights) -> the share of zeros of each stage."""
+    sums: dict[str, list[float]] = {}
+    for name, zeros, count in layers:
+        total = sums.setdefault(name.split(".")[0], [0.0, 0.0])
+        total[0] += zeros
+        total[1] += count
+    return {stage: zeros / count for stage, (zeros, count) in sums.items()}
 
 
 FINDINGS: dict[str, Callable[[Results, Path], str]] = {

@@ -34,12 +34,22 @@ class Series:
 
     points: dict[float, list[Outcome]]
 
+    def first(self, value: float) -> str | None:
+        """The run of the first seed there, which has a curve and layers."""
+        return next((run.job for run in self.points.get(value, []) if Job(run.job).first_seed), None)
+
     def at(self, sparsity: float) -> list[float]:
-        """Each seed's accuracy there: linear in the log odds between its runs, and a little beyond them."""
+        """Each seed's accuracy there: linear in the log odds between its runs, and a little beyond them.
+
+        A seed with fewer runs than the others is left out.
+        """
         found = []
-        everything = [run for runs in self.points.values() for run in runs]
-        for seed in sorted({Job(run.job).changes["seed"] for run in everything}):
-            runs = [run for run in everything if Job(run.job).changes["seed"] == seed]
+        seeds: dict[str, list[Outcome]] = {}
+        for run in (run for runs in self.points.values() for run in runs):
+            seeds.setdefault(Job(run.job).changes["seed"], []).append(run)
+        for runs in seeds.values():
+            if len(runs) < len(self.points):
+                continue
             curve = dict(sorted((log_odds(run.sparsity), run.accuracy) for run in runs if 0 < run.sparsity < 1))
             odds, accuracies, x = list(curve), list(curve.values()), log_odds(sparsity)
             if len(odds) > 1 and odds[0] - BEYOND <= x <= odds[-1] + BEYOND:
@@ -82,17 +92,17 @@ class Results:
             and job.changes.items() - {("seed", job.changes["seed"])} == settings.items()
         ]
 
-    def targets(self) -> dict[str, list[Outcome]]:
+    def targets(self) -> Series:
         """The runs with a target, by the D of the S-LATS run that set it."""
-        found: dict[str, list[Outcome]] = {}
+        found: dict[float, list[Outcome]] = {}
         for outcome in self.outcomes:
             if "target" in (changes := Job(outcome.job).changes):
-                found.setdefault(changes["final"], []).append(outcome)
-        return found
+                found.setdefault(float(changes["final"]), []).append(outcome)
+        return Series(dict(sorted(found.items())))
 
-    def curve(self, job: str, field: str) -> tuple[list[float], list[float]]:
-        """Epochs, and a column of the run's curve."""
-        rows = [row for row in self.tables.curve(job) if row[field] != ""]
+    def curve(self, job: str | None, field: str) -> tuple[list[float], list[float]]:
+        """Epochs, and a column of the run's curve; nothing of no run."""
+        rows = [row for row in self.tables.curve(job or "") if row[field] != ""]
         return [int(row["step"]) / BATCHES for row in rows], [float(row[field]) for row in rows]
 
     def numbers(self, job: str) -> dict[str, str]:

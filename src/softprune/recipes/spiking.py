@@ -48,7 +48,7 @@ IMAGENET_METHODS: Methods = {
     ),
 }
 
-CIFAR10_EXPECT = "not measured at this D; slats with epochs=6 final=0.5 ends at 62.2% and 99.9% sparsity"
+CIFAR10_EXPECT = "not measured with 60 epochs; slats with epochs=4 ends at 71.0% and 92.6% sparsity"
 
 
 def methods(slats: tuple[float, str], sine: tuple[float, str]) -> Methods:
@@ -73,7 +73,7 @@ RECIPES: list[Recipe] = [
         CIFAR10,
         methods(slats=(0.05, CIFAR10_EXPECT), sine=(0.05, CIFAR10_EXPECT)),
         reproduces="the paper's spiking network, in small: SEW ResNet-18 on CIFAR-10",
-        cost="8 minutes on one H200 without compilation; with it not measured yet",
+        cost="6 s an epoch on one H200, 6 minutes in all",
     ),
     *family(
         "sew_digits",
