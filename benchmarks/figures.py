@@ -55,7 +55,8 @@ def frontier(axes: Axes, methods: dict[str, Series]) -> None:
 
 
 def legend(axes: Axes) -> None:
-    axes.legend(frameon=False, fontsize=8)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8)
 
 
 def plots(count: int) -> tuple[plt.Figure, list[Axes]]:

@@ -34,7 +34,8 @@ TARGETS, SEEDS = (0.8, 0.9, 0.95, 0.98), (0, 1, 2)
 DECAYS = (1e-4, 3e-3)
 VARIANTS: dict[str, dict[str, float]] = {
     "softprune": {},
-    "quantile from the start": {"SETTLING": 0, "GROWTH": 0.0, "ANNEALING": 0.0},
+    "quantile from the start": {"EARLY": 0.0, "SETTLING": 0, "GROWTH": 0.0, "ANNEALING": 0.0},
+    "odds from 3% of the learning on": {"EARLY": 0.03},
     "the quantile as a bound only": {"SETTLING": 10**9},
     "no annealing": {"ANNEALING": 0.0},
     "odds ∝ x, not x^1.3": {"GROWTH": 1.0},

@@ -14,15 +14,26 @@ def test_at_the_end_only_the_quantile_counts(d, q, old, lacking):
     assert law.final(d, 1.0, lacking, q, old) == pytest.approx(q)
 
 
-@given(d=positive, x=st.floats(0.05, 1.0))
+@given(d=positive, x=st.floats(law.EARLY, 1.0))
 def test_what_is_on_its_way_is_left_alone(d, x):
     assert law.final(d, x, lacking=1.0, q=d, old=d / x) == pytest.approx(d / x)
 
 
-@given(d=positive, q=positive, lacking=st.floats(1e-12, 1e12), x=st.floats(0.05, 0.99))
-def test_no_solution_is_far_from_the_quantile(d, q, lacking, x):
-    old = q / x
-    assert q / law.TRUST * 0.99 <= law.final(d, x, lacking, q, old) * x <= q * law.TRUST * 1.01
+@given(d=positive, q=positive, lacking=st.floats(1e-12, 1e12), x=st.floats(1e-4, 0.99))
+def test_no_solution_is_far_from_what_the_quantile_tells(d, q, lacking, x):
+    anchor = q / x if x >= law.EARLY else law.GUESS * q
+    assert anchor / law.TRUST * 0.99 <= law.final(d, x, lacking, q, old=anchor) <= anchor * law.TRUST * 1.01
+
+
+@given(d=positive, q=positive, lacking=st.floats(0.5, 2.0))
+def test_a_guess_gives_way_to_the_law(d, q, lacking):
+    odds = law.odds(0.9)
+    assert law.odds_today(odds, law.EARLY / 2, 5.0) == odds
+    assert law.odds_today(odds, law.EARLY, 5.0) == odds / 5
+    assert law.final(d, 1e-12, lacking, q, old=law.GUESS * q) == pytest.approx(law.GUESS * q)
+    x = law.EARLY * (1 - 1e-12)
+    fitting = d / x / law.GUESS  # a quantile that agrees with where the threshold is going
+    assert law.final(d, x, lacking, fitting, old=d / x * lacking) == pytest.approx(d / x * lacking)
 
 
 @given(share=st.floats(0.001, 0.999))
@@ -34,4 +45,4 @@ def test_growth_stops_when_learning_does():
     assert law.growth(1.0, law.annealing(0.0, 0.0, 0.1)) == 1.0
     assert law.annealing(0.1, 0.1, 0.1) == 1.0  # a constant learning rate does not anneal
     assert law.growth(0.5, law.annealing(0.05, 0.0, 0.1)) > law.growth(0.7, law.annealing(0.02, 0.0, 0.1)) > 1
-    assert law.growth(law.EARLY, 1.4) == 1.0
+    assert 1 < law.growth(0.0, 1.4) < 1e6

@@ -121,7 +121,7 @@ def test_strong_weight_decay_is_met_long_before_the_last_step(target, decay):
     d += train(model, opt, scheduler, pruner, steps)
     assert pruner.sparsity() == pytest.approx(target, abs=1e-3)
     assert d[-steps // 20] == pytest.approx(d[-1], rel=0.01)
-    assert d[-2] == pytest.approx(d[-1], rel=1e-4)
+    assert d[-2] == pytest.approx(d[-1], rel=2e-4)
     assert loss(model) == pytest.approx(before, rel=0.02)
 
 

@@ -11,19 +11,21 @@ D is corrected. Early, weights follow the threshold, and the odds at the end are
 move any more: q, the quantile of |θ| as it is at the odds wanted over the growth to come, tells which threshold is
 right. In between one view gives way to the other, s being how far the weights have settled:
 
-    D = (d · wanted / foreseen)^(1−s) · q^s / x,     s = x^8
+    D = (d / x · wanted / foreseen)^(1−s) · (q / x)^s,     s = x^8
 
-with the first factor never far from q, and log D moved gently. At the end D is the quantile of the target.
+with the first factor never far from the second, and log D moved gently. At the end D is the quantile of the target. In
+the beginning weights are still those of the initialization, and their odds tell little. But then the quantile of the
+target itself is not far from D; so while x < 0.2, 1.2 · q stands in the place of q / x, with s = 1 − x / 0.2.
 """
 
 from __future__ import annotations
 
 GROWTH = 1.3  # b: how the odds grow with the learning done
 ANNEALING = 0.4  # c: what they gain when the learning rate falls from its maximum to zero
-EARLY = 0.03  # of the learning: before it, the odds tell nothing, and D is guessed
-GUESS = 2.0  # times the quantile of the first |θ|
+EARLY = 0.2  # of the learning: before it D is, less and less, guessed
+GUESS = 1.2  # times the quantile of |θ| at the target
 SETTLING = 8  # x to this power is how far the weights have settled: how much the quantile counts
-TRUST = 4.0  # how far, as a factor, odds ∝ D may lead away from the quantile
+TRUST = 4.0  # how far, as a factor, odds ∝ D may lead away from what the quantile tells
 GAIN = 0.5  # how far log D moves towards each new solution while nothing is settled
 
 
@@ -52,16 +54,22 @@ def annealing(lr: float, last: float, top: float) -> float:
 
 def growth(x: float, annealed: float) -> float:
     """How many times the odds of now will be those at the end, if the threshold goes on to d / x."""
-    return x**-GROWTH * annealed if x > EARLY else 1.0
+    return float(max(x, 1e-3) ** -GROWTH * annealed)
+
+
+def odds_today(wanted: float, x: float, growth: float) -> float:
+    """The odds at which ``final`` wants the quantile of |θ| as it is."""
+    return wanted / growth if x >= EARLY else wanted
 
 
 def final(d: float, x: float, lacking: float, q: float, old: float) -> float:
     """D where the odds must become ``lacking`` times what is foreseen; it was ``old`` up to now."""
-    if x <= EARLY or d == 0:
+    if d == 0:
         return GUESS * q
     settled = x**SETTLING
-    found = d * lacking
-    if q > 0:  # unless most weights are zero of themselves
-        found = min(max(found, q / TRUST), q * TRUST) ** (1 - settled) * q**settled
+    anchor, weight = (q / x, settled) if x >= EARLY else (GUESS * q, 1 - x / EARLY)
+    found = d * lacking / x
+    if anchor > 0:  # unless most weights are zero of themselves
+        found = min(max(found, anchor / TRUST), anchor * TRUST) ** (1 - weight) * anchor**weight
     gain = GAIN + (1 - GAIN) * settled
-    return float(old ** (1 - gain) * (found / x) ** gain)
+    return float(old ** (1 - gain) * found**gain)

@@ -168,13 +168,14 @@ class Controller(Threshold):
         self._warn_of_the_dead(alive)
         thin = [i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep]
         self.caps = self._caps(thin)
-        today = [replace(cell, target=law.share(law.odds(cell.target) / growth)) for cell in self.cells]
-        quantiles = self._quantiles(today)
+        wanted = [law.odds(cell.target) for cell in self.cells]
+        today = [law.share(law.odds_today(odds, x, growth)) for odds in wanted]
+        quantiles = self._quantiles([replace(c, target=t) for c, t in zip(self.cells, today, strict=True)])
         zeros = 0.0
         for c, cell in enumerate(self.cells):
             left = math.fsum(w * alive[i] for i, w in zip(cell.members, cell.weights, strict=True))
             foreseen = max(law.odds(1 - left / self.masses[c]), 1e-9) * growth  # at the end, if d goes on to d / x
-            d, final, lacking = self.levels[c], self.finals[c], law.odds(cell.target) / foreseen
+            d, final, lacking = self.levels[c], self.finals[c], wanted[c] / foreseen
             zeros += self.masses[c] * law.share(foreseen * final * x / d) if d > 0 else 0.0
             self.finals[c] = law.final(d, x, lacking, quantiles[c], old=final)
             self.penalties[c] = (self.finals[c] - d) / to_come

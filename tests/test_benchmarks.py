@@ -1,0 +1,67 @@
+"""The findings: runs are made once, and docs/results.md says what its tables say."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import figures
+import findings
+import grid
+from grid import Job, Tables
+from results import BEYOND, Outcome, Series, log_odds
+
+from softprune import law
+
+
+def outcome(accuracy: float, sparsity: float, seed: int) -> Outcome:
+    return Outcome(accuracy, sparsity, 0, f"cifar10/slats seed={seed}")
+
+
+def test_accuracy_at_a_sparsity_is_linear_in_the_log_odds():
+    low, high, middle = 0.9, 0.99, law.share((law.odds(0.9) * law.odds(0.99)) ** 0.5)
+    series = Series({1.0: [outcome(0.8, low, 0)], 2.0: [outcome(0.6, high, 0)]})
+    assert series.at(low) == [pytest.approx(0.8)]
+    assert series.at(middle) == [pytest.approx(0.7)]
+    slope = -0.2 / (log_odds(high) - log_odds(low))
+    near, far = (law.share(law.odds(high) * 2.718 ** (share * BEYOND)) for share in (0.9, 1.1))
+    assert series.at(near) == [pytest.approx(0.6 + slope * 0.9 * BEYOND, abs=1e-4)]
+    assert series.at(far) == []
+
+
+def test_a_seed_that_lacks_a_run_is_left_out():
+    both = {1.0: [outcome(0.8, 0.9, 0), outcome(0.7, 0.9, 1)], 2.0: [outcome(0.6, 0.99, 0)]}
+    assert Series(both).at(0.9) == [pytest.approx(0.8)]
+
+
+def test_a_grid_does_only_what_is_missing(tmp_path, capfd):
+    names = [f"digits/{method} epochs=2 seed={seed}" for method, seed in (("slats", 0), ("str", 0), ("slats", 1))]
+    jobs = [Job(name) for name in names]
+    grid.run(lambda rows: [*jobs[:2], Job("digits/slats epochs=0 seed=0")], None, Tables(tmp_path), 1)
+    assert "failed: digits/slats epochs=0 seed=0: `epochs` must be" in capfd.readouterr().out
+    first = (tmp_path / "runs.csv").read_text()
+    grid.run(lambda rows: jobs, None, Tables(tmp_path), 1)
+    assert (tmp_path / "runs.csv").read_text().startswith(first)
+    tables = Tables(tmp_path)
+    assert [row["job"] for row in tables.runs] == names
+    assert len(tables.layers(names[0])) > 3 < len(tables.curve(names[0]))
+    assert tables.layers(names[2]) == tables.curve(names[2]) == []  # of the first seed only
+    assert any(row["pull"] for row in tables.curve(names[1]))
+
+
+def test_the_page_says_what_the_tables_say(tmp_path, monkeypatch):
+    page = ROOT / "docs" / "results.md"
+    (tmp_path / "results.md").write_text(page.read_text())
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--images", str(tmp_path), "--page", str(tmp_path / "results.md")])
+    figures.main()
+    assert (tmp_path / "results.md").read_text() == page.read_text()
+
+
+def test_every_run_of_the_tables_belongs_to_a_finding():
+    rows = Tables(findings.TABLES).runs
+    wanted = {job.text for section in findings.SECTIONS.values() for job in section(rows)}
+    assert {row["job"] for row in rows} <= wanted
+    assert len({row["job"] for row in rows}) == len(rows)
