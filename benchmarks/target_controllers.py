@@ -1,6 +1,6 @@
 """Which controller? Target sparsities on scikit-learn's digits: accuracy, and how constant the penalty is.
 
-    python benchmarks/target_controllers.py --out docs/data/target_digits.csv     # 20 minutes on two cores
+    python benchmarks/target_controllers.py --out docs/data/target_digits.csv     # 25 minutes on two cores
 
 Variants of the controller, made by the constants of softprune/law.py, against LATS with the D that ends at the same
 sparsity (found by up to eight runs: what a user does by hand today), with little weight decay and with much: under

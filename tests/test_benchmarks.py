@@ -3,18 +3,16 @@
 import sys
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
 import figures
 import findings
 import grid
+import pytest
 from grid import Job, Tables
 from results import BEYOND, Outcome, Series, log_odds
 
 from softprune import law
+
+ROOT = Path(__file__).parent.parent
 
 
 def outcome(accuracy: float, sparsity: float, seed: int) -> Outcome:
