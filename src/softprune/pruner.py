@@ -148,10 +148,11 @@ class Pruner:
         self.prox.write(Pairs([out], [theta]), *(column[i : i + 1] for column in self._columns))
 
     def _invert_one(self, w: Tensor, i: int) -> Tensor:
-        return self.prox.inverse(w, *self._levels(i))
+        return self.prox.inverse(w, *self._levels(i, w))
 
-    def _levels(self, i: int) -> tuple[float | Tensor, ...]:
-        return tuple(beside(column[i], self._hidden.params[i]) for column in self._columns)
+    def _levels(self, i: int, tensor: Tensor) -> tuple[float | Tensor, ...]:
+        """d of parameter i, and k, beside a tensor."""
+        return tuple(beside(column[i], tensor) for column in self._columns)
 
     def _read_lrs(self) -> list[float]:
         lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
@@ -185,7 +186,10 @@ class Pruner:
         """The sparse weights that ``detach`` would leave, by name; of a sharded parameter, this process's part."""
         for i, (name, p) in enumerate(self.params.items()):
             w = local(p).detach()
-            yield name, self.prox.final(self._hidden.thetas[i], w, *self._levels(i)) if self._handles else w
+            if self._handles:
+                theta = self._hidden.thetas[i]
+                w = self.prox.final(theta, w, *self._levels(i, theta))
+            yield name, w
 
     def sparsity(self) -> float:
         """The share of the pruned parameters that is exactly zero."""
