@@ -103,7 +103,7 @@ def test_the_run_ends_at_the_target(target, optimizer, schedule, known):
     assert d[-STEPS // 20] == pytest.approx(d[-1], rel=0.15 if moving else 0.03)  # nor do the last ten
     if known:
         middle = penalties[STEPS // 10 : -STEPS // 10]
-        assert max(middle) < 8 * statistics.median(middle)
+        assert max(middle) < 10 * statistics.median(middle)  # most where the learning rate drops to a tenth
 
 
 @pytest.mark.parametrize("target", [0.8, 0.95])
