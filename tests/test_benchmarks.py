@@ -1,5 +1,6 @@
 """The findings: runs are made once, and docs/results.md says what its tables say."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -55,7 +56,14 @@ def test_the_page_says_what_the_tables_say(tmp_path, monkeypatch):
     (tmp_path / "results.md").write_text(page.read_text())
     monkeypatch.setattr(sys, "argv", ["figures.py", "--images", str(tmp_path), "--page", str(tmp_path / "results.md")])
     figures.main()
-    assert (tmp_path / "results.md").read_text() == page.read_text()
+    text = (tmp_path / "results.md").read_text()
+    assert text == page.read_text()
+    for name in figures.FINDINGS:
+        (block,) = re.findall(f"<!-- {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+        assert block.startswith("| ")
+        assert block.count("<!--") == 0
+    for image in re.findall(r"\]\((images/.*?)\)", text):
+        assert (page.parent / image).exists()
 
 
 def test_every_run_of_the_tables_belongs_to_a_finding():

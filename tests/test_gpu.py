@@ -47,6 +47,18 @@ def test_one_launch_over_many_tensors(dtype):
         torch.testing.assert_close(a, w, rtol=2**-7, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_gpu_rounds_as_the_cpu_does(dtype):
+    """Else θ would be taken for set from outside, for some weights, when a model moves from one to the other."""
+    theta = torch.randn(10_000, dtype=dtype)
+    d = theta.abs().double().sort().values[::100].tolist()
+    for level in [x * (1 + e) for x in d for e in (-1e-4, 0.0, 1e-4)]:
+        w, moved = torch.empty_like(theta), torch.empty_like(theta, device="cuda")
+        multi_tensor.soft_threshold(Pairs([w], [theta]), [level])
+        multi_tensor.soft_threshold(Pairs([moved], [theta.cuda()]), [level])
+        assert torch.equal(moved.cpu(), w)
+
+
 def test_unaligned_strided_and_special_values():
     flat = torch.randn(1000, device="cuda")
     theta, w = flat[1:998], torch.empty(1001, device="cuda")[3:1000]
@@ -289,3 +301,26 @@ def test_a_spiking_network_is_measured_after_compiled_training(make, shape):
     assert 0 < activity.rate < 1
     assert 0 < activity.pruned < activity.dense
     assert [layer.name for layer in activity.operations if not layer.spikes] == ["conv1", "fc"]
+
+
+def test_lightning_does_not_wait_for_the_device_at_every_step(tmp_path, monkeypatch):
+    waits, item = [], torch.Tensor.item
+    monkeypatch.setattr(torch.Tensor, "item", lambda self: waits.append(self.is_cuda) or item(self))
+    config = recipes.get("digits/slats").config.override(["epochs=10"])
+    Run.create(tmp_path / "run", config).train(say=lambda _: None, progress=True)
+    assert sum(waits) < 10 * 3  # a few an epoch, and not a few a step, of which there are 210
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("threshold", [sp.SLATS(0.1, 4), sp.TargetSparsity(0.5, 4)])
+@pytest.mark.parametrize("devices", [("cuda:1", "cuda:1"), ("cuda:0", "cuda:1")])
+def test_the_current_device_is_not_the_models(threshold, devices):
+    model = nn.ModuleList(nn.Linear(64, 64).to(device) for device in devices)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with sp.Pruner(sp.select(model), optimizer, threshold=threshold) as pruner:
+        for _ in range(4):
+            for layer in model:
+                layer(torch.randn(4, 64, device=layer.weight.device)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert 0 < pruner.sparsity() < 1

@@ -304,3 +304,17 @@ def test_a_backward_pass_through_weights_that_a_step_changed_is_refused():
     run.optimizer.step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.parametrize("threshold", [sp.SLATS(0.1, 4), sp.TargetSparsity(0.5, 4)])
+def test_the_default_device_is_not_the_models(threshold):
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(4, 8)
+    with torch.device("meta"):  # as torch.set_default_device("cuda") would be
+        with sp.Pruner(sp.select(model), optimizer, threshold=threshold) as pruner:
+            for _ in range(4):
+                model(x).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert 0 < pruner.sparsity() < 1

@@ -50,10 +50,8 @@ def histogram(
     device = pairs.thetas[0].device
     if pairs.launchable:
         counts = torch.zeros(_COPIES, number, digit.values, dtype=torch.int64, device=device)
-        _histogram_kernel[(pairs.blocks.number,)](
-            pairs.table,
-            pairs.blocks.owner,
-            pairs.blocks.offset,
+        pairs.launch(
+            _histogram_kernel,
             on_device(caps, device),
             upload(rows, torch.int64, device),
             upload(prefixes, torch.int32, device),
@@ -63,7 +61,6 @@ def histogram(
             SHIFT=digit.shift,
             WIDTH=digit.width,
             COPIES=_COPIES,
-            **pairs.constants,
         )
         return counts.sum(0)
     counts = torch.zeros(number, digit.values, dtype=torch.int64, device=device)
@@ -71,7 +68,8 @@ def histogram(
         for part in _magnitudes(theta) if row >= 0 else ():
             bits = part.view(torch.int32)
             fits = (bits >> (digit.shift + digit.width) == prefix) & ~(part > cap)
-            counts[row] += torch.bincount(bits[fits] >> digit.shift & digit.values - 1, minlength=digit.values)
+            found = torch.bincount(bits[fits] >> digit.shift & digit.values - 1, minlength=digit.values)
+            counts[row] += found.to(device)
     return counts
 
 
@@ -80,18 +78,12 @@ def above(pairs: Pairs, d: Sequence[float]) -> Tensor:
     device = pairs.thetas[0].device
     if pairs.launchable:
         counts = torch.zeros(len(d), dtype=torch.int64, device=device)
-        _above_kernel[(pairs.blocks.number,)](
-            pairs.table,
-            pairs.blocks.owner,
-            pairs.blocks.offset,
-            on_device(d, device),
-            counts,
-            len(d),
-            **pairs.constants,
-        )
+        pairs.launch(_above_kernel, on_device(d, device), counts, len(d))
         return counts
-    alive = zip(pairs.thetas, d, strict=True)
-    return torch.stack([sum((part > level).sum() for part in _magnitudes(theta)) for theta, level in alive])  # type: ignore[misc]
+    alive = [
+        sum((part > level).sum() for part in _magnitudes(theta)) for theta, level in zip(pairs.thetas, d, strict=True)
+    ]
+    return torch.stack([n.to(device) for n in alive])  # type: ignore[union-attr]
 
 
 def _magnitudes(theta: Tensor) -> Iterator[Tensor]:

@@ -45,6 +45,8 @@ def totals(values: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     values = values.clone()
     for (mesh, placements), members in alike.items():
         partial = [Replicate() if placement.is_replicate() else Partial() for placement in placements]
+        if len(members) == len(parameters):  # as FSDP2 does it: no index, for which the device would be waited for
+            return DTensor.from_local(values, mesh, partial).full_tensor()
         values[members] = DTensor.from_local(values[members], mesh, partial).full_tensor()
     return values
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import nn
@@ -96,7 +97,7 @@ class PruningCallback(Callback):
         accumulating = step in (0, self._logged)
         if every and not accumulating and (self._logged is None or step % every == 0):
             self._logged = step
-            pl_module.log_dict(measurements(self.pruner), prog_bar=True)
+            log(pl_module, measurements(self.pruner))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.pruner is not None
@@ -120,6 +121,12 @@ def _steps(trainer: Trainer) -> int:
             "Write `Trainer(max_steps=...)`, or pass a `threshold` for as many steps as you mean."
         )
     return int(steps)
+
+
+def log(module: LightningModule, numbers: Mapping[str, float]) -> None:
+    """For loggers and the progress bar. Lightning reads the bar's numbers at every step, and would wait for the device
+    each time if they were there."""
+    module.log_dict({name: torch.tensor(value, device="cpu") for name, value in numbers.items()}, prog_bar=True)
 
 
 def measurements(pruner: sp.Pruner) -> dict[str, float]:

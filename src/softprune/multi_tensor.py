@@ -42,7 +42,9 @@ class Pairs:
             triton is not None
             and first.is_cuda
             and all(
-                x.stride() == theta.stride() and x.dtype == theta.dtype == first.dtype and x.device == first.device
+                x.stride() == theta.stride()
+                and x.dtype == theta.dtype == first.dtype
+                and x.device == theta.device == first.device
                 for x, theta in zip(self.xs, self.thetas, strict=True)
             )
         )
@@ -77,19 +79,19 @@ class Pairs:
             "num_warps": 4,
         }
 
+    def launch(self, kernel: Any, *arguments: Any, **constants: Any) -> None:
+        """One launch over all blocks, on the GPU where the tensors are, which need not be the current one."""
+        with torch.cuda.device(self.thetas[0].device):
+            kernel[(self.blocks.number,)](
+                self.table, self.blocks.owner, self.blocks.offset, *arguments, **self.constants, **constants
+            )
+
 
 def soft_threshold(pairs: Pairs, d: Column) -> None:
     """w ← S_d(θ) for every pair, in place, without waiting for the device."""
     if pairs.launchable:
-        _soft_threshold_kernel[(pairs.blocks.number,)](
-            pairs.table,
-            pairs.blocks.owner,
-            pairs.blocks.offset,
-            on_device(d, pairs.table.device),
-            len(pairs.xs),
-            COMPUTE=pairs.compute,
-            **pairs.constants,
-        )
+        thresholds = on_device(d, pairs.table.device)
+        pairs.launch(_soft_threshold_kernel, thresholds, len(pairs.xs), COMPUTE=pairs.compute)
         return
     for w, theta, level in zip(pairs.xs, pairs.thetas, levels(d, pairs.thetas), strict=True):
         torch.clamp(theta, -level, level, out=w)
@@ -99,19 +101,10 @@ def soft_threshold(pairs: Pairs, d: Column) -> None:
 def subgradient(pairs: Pairs, d: Tensor, overwrite: bool) -> Tensor:
     """dL/dd = −Σ dL/dw · sign(θ) over |θ| > d for every pair; with ``overwrite``, dL/dw ← dL/dw · 1{|θ| > d}."""
     if pairs.launchable:
-        level = on_device(d, pairs.table.device)
-        partial = torch.empty(pairs.blocks.number, dtype=d.dtype, device=level.device)
-        _subgradient_kernel[(pairs.blocks.number,)](
-            pairs.table,
-            pairs.blocks.owner,
-            pairs.blocks.offset,
-            level,
-            partial,
-            len(pairs.xs),
-            OVERWRITE=overwrite,
-            COMPUTE=pairs.compute,
-            **pairs.constants,
-        )
+        thresholds = on_device(d, pairs.table.device)
+        partial = torch.empty(pairs.blocks.number, dtype=d.dtype, device=thresholds.device)
+        constants = {"OVERWRITE": overwrite, "COMPUTE": pairs.compute}
+        pairs.launch(_subgradient_kernel, thresholds, partial, len(pairs.xs), **constants)
         return torch.segment_reduce(partial, "sum", lengths=pairs.blocks.lengths, unsafe=True, initial=0.0).to(d.device)
     sums = []
     for grad, theta, level in zip(pairs.xs, pairs.thetas, levels(d, pairs.thetas), strict=True):
@@ -133,7 +126,7 @@ def on_device(d: Column, device: torch.device) -> Tensor:
 
 def upload(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers to the device, through pinned memory: the host does not wait."""
-    return torch.tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
+    return torch.tensor(values, dtype=dtype, device="cpu").pin_memory().to(device, non_blocking=True)
 
 
 class _Blocks(NamedTuple):
@@ -175,6 +168,11 @@ if triton is not None:
         return tl.multiple_of(x, ALIGN), tl.multiple_of(theta, ALIGN), left, tl.load(thresholds + tensor)
 
     @triton.jit  # type: ignore[untyped-decorator]
+    def _rounded(d, ELEMENT: tl.constexpr, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
+        """d as a number of θ's type, which is what torch's own operations make of it."""
+        return d.to(tl.float32).to(ELEMENT).to(COMPUTE) if tl.float64 != ELEMENT else d.to(COMPUTE)
+
+    @triton.jit  # type: ignore[untyped-decorator]
     def _shrink(theta, d, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
         x = theta.to(COMPUTE)
         shrunk = tl.where(x > d, x - d, tl.where(x < -d, x + d, 0.0))
@@ -193,7 +191,7 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         w, theta, left, d = locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
-        d = d.to(COMPUTE)
+        d = _rounded(d, ELEMENT, COMPUTE)
         i = tl.arange(0, BLOCK)
         if left >= BLOCK:  # without a mask, loads and stores are 16 bytes wide
             tl.store(w + i, _shrink(tl.load(theta + i), d, COMPUTE))
@@ -215,7 +213,7 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         grad, theta, left, d = locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
-        d = d.to(COMPUTE)
+        d = _rounded(d, ELEMENT, COMPUTE)
         i = tl.arange(0, BLOCK)
         if left >= BLOCK:
             x = tl.load(theta + i).to(COMPUTE)

@@ -193,8 +193,8 @@ class Pruner:
 
     def sparsity(self) -> float:
         """The share of the pruned parameters that is exactly zero."""
-        zeros = torch.stack([(w == 0).sum() for _, w in self.weights()])
         params = list(self.params.values())
+        zeros = torch.stack([(w == 0).sum().to(params[0].device) for _, w in self.weights()])
         return int(totals(zeros, params).sum()) / sum(p.numel() for p in params)
 
     def __repr__(self) -> str:

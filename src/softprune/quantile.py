@@ -52,15 +52,17 @@ def thresholds(hidden: Hidden, cells: Sequence[Cell], caps: Sequence[float] | No
         prefixes = [found[kinds[row].cell] if row >= 0 else 0 for row in rows]
         counts = digits.histogram(hidden.pairs, rows, len(kinds), caps, prefixes, digit)
         counts = totals(counts, [hidden.params[kind.member] for kind in kinds]).cpu().double()
-        masses = torch.zeros(len(cells), digit.values, dtype=torch.float64)
-        masses.index_add_(0, torch.tensor([kind.cell for kind in kinds]), counts * _column([k.weight for k in kinds]))
+        masses = torch.zeros(len(cells), digit.values, dtype=torch.float64, device="cpu")
+        owners = torch.tensor([kind.cell for kind in kinds], device="cpu")
+        weights = torch.tensor([kind.weight for kind in kinds], dtype=torch.float64, device="cpu")
+        masses.index_add_(0, owners, counts * weights[:, None])
         below = masses.cumsum(1)
         for c, row in enumerate(below):
             missing[c] = min(missing[c], float(row[-1]))  # no more than is to be had
             value = min(int((row < missing[c] - 1e-9 * abs(missing[c])).sum()), digit.values - 1)
             missing[c] -= float(row[value - 1]) if value else 0.0
             found[c] = found[c] << digit.width | value
-    return torch.tensor(found, dtype=torch.int32).view(torch.float32).tolist()
+    return torch.tensor(found, dtype=torch.int32, device="cpu").view(torch.float32).tolist()
 
 
 def survivors(hidden: Hidden, d: Sequence[float]) -> list[int]:
@@ -86,7 +88,3 @@ def _rows(hidden: Hidden, cells: Sequence[Cell]) -> tuple[list[int], list[_Kind]
             key = c, weight, sharding(hidden.params[i])
             rows[i], _ = kinds.setdefault(key, (len(kinds), _Kind(c, weight, i)))
     return rows, [kind for _, kind in kinds.values()]
-
-
-def _column(values: Sequence[float]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)[:, None]

@@ -240,7 +240,8 @@ class Controller(Threshold):
 def _below(value: float, dtype: torch.dtype) -> float:
     """The next number below, as weights of this type have it, so that those of this very value stay."""
     counted = torch.float32 if dtype is torch.float64 else dtype  # quantiles are of single precision
-    return float(torch.nextafter(torch.tensor(value, dtype=counted), torch.zeros((), dtype=counted)))
+    number = torch.tensor(value, dtype=counted, device="cpu")
+    return float(torch.nextafter(number, torch.zeros_like(number)))
 
 
 def _cells(goal: TargetSparsity, hidden: Hidden) -> list[Cell]:

@@ -19,7 +19,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 def run(command: list[str], folder: Path) -> dict[str, torch.Tensor]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, "--out", str(folder)], capture_output=True, text=True, env=environment, check=False
+        [*command, "--out", str(folder)], capture_output=True, text=True, env=environment, check=False, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Accuracy") == 1  # one process speaks
@@ -50,6 +50,11 @@ def test_two_processes_train_what_one_trains(alone, tmp_path, command):
     both = sum(int((t == 0).sum()) for name, t in together.items() if name.endswith("weight"))
     assert abs(zeros - both) <= 5
     assert zeros > 1000
+
+
+def test_the_last_validation_batch_may_be_smaller_than_the_number_of_processes(tmp_path):
+    settings = ["network=digits_resnet", "epochs=1", "batch=449", "devices=2", "strategy=fsdp"]  # 450 images
+    run([*SOFTPRUNE, *SETTINGS, *settings], tmp_path / "run")
 
 
 def test_a_signal_to_one_process_stops_them_all(tmp_path):

@@ -138,9 +138,9 @@ class Checkpoints(Callback):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint["rng"] = torch.get_rng_state()
         if torch.cuda.is_available():
-            checkpoint["cuda_rng"] = torch.cuda.get_rng_state_all()
+            checkpoint["cuda_rng"] = torch.cuda.get_rng_state()
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         torch.set_rng_state(checkpoint["rng"])
         if "cuda_rng" in checkpoint and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(checkpoint["cuda_rng"])
+            torch.cuda.set_rng_state(checkpoint["cuda_rng"])

@@ -13,7 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 import softprune as sp
 from softprune.errors import DivergedError
-from softprune.lightning import measurements
+from softprune.lightning import log, measurements
 from softprune.training.atomic import replacing
 from softprune.training.task import Task
 
@@ -63,7 +63,7 @@ class History(Callback):
             raise DivergedError(f"The loss is {numbers['loss']} after step {step}. Lower `lr`, or lengthen `warmup`.")
         if pl_module.pruner is not None:
             numbers |= measurements(pl_module.pruner)
-        pl_module.log_dict(numbers, prog_bar=True)
+        log(pl_module, numbers)
         self._append(trainer, {"step": step, "lr": trainer.optimizers[0].param_groups[0]["lr"], **numbers})
 
     def on_validation_end(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]

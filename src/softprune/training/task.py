@@ -103,6 +103,8 @@ class Task(LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         x, y = batch
         if len(y) == 0:  # of several processes, some get nothing of the last batch
+            if isinstance(self.network, FSDPModule):
+                self.network(x)  # which gathers weights, all processes together
             return
         logits = self.network(x)
         options: dict[str, Any] = {"on_epoch": True, "sync_dist": True, "batch_size": len(y)}
