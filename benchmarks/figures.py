@@ -97,7 +97,7 @@ def target(results: Results, images: Path) -> str:
     for one, title in zip(axes, ("sparsity", "threshold d", "penalty μ; dotted: S-LATS"), strict=True):
         one.set(title=title, xlabel="epoch")
     solid = [max(line.get_ydata(), default=0.0) for line in axes[2].lines if line.get_linestyle() == "-"]
-    axes[2].set_ylim(0, 1.1 * max(solid, default=1.0))
+    axes[2].set_ylim(-0.3 * max(solid, default=1.0), 1.1 * max(solid, default=1.0))
     legend(axes[0])
     save(figure, "target", images)
     head = ["sparsity", "S-LATS: accuracy", "TargetSparsity: accuracy", "spread of its μ", "d in the last 5% of steps"]
@@ -276,8 +276,8 @@ def main() -> None:
     for name, finding in FINDINGS.items():
         made = finding(results, options.images)
         print(f"\n{name}\n\n{made}")
-        place = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        text = place.sub(lambda match, made=made: match[1] + made + match[2], text)
+        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text = place.sub(lambda match, made=made: f"{match[1]}{made}\n{match[2]}", text)
     if options.page.exists():
         options.page.write_text(text)
 
