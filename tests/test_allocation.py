@@ -49,3 +49,46 @@ def test_resnet50_multiplies_four_billion_times():
     uses = sp.flops_per_weight(model, torch.zeros(1, 3, 224, 224))
     total = sum(uses[name] * p.numel() for name, p in sp.select(model).items())
     assert total == 4_089_184_256
+
+
+def test_flops_count_samples_and_not_rows():
+    class Flat(nn.Module):
+        """Tokens of all samples in one row of a matrix, and the same weight twice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.up = nn.Linear(6, 6), nn.Linear(6, 6), nn.ConvTranspose1d(6, 2, 3)
+            self.second.weight = self.first.weight
+
+        def forward(self, batch):
+            tokens = batch["tokens"]
+            return self.up(self.second(self.first(tokens.flatten(0, 1))).view(tokens.shape).transpose(1, 2))
+
+    uses = sp.flops_per_weight(Flat(), {"name": "x", "tokens": torch.zeros(2, 11, 6)})
+    assert uses == {"first.weight": 22.0, "up.weight": 11.0}
+    with pytest.raises(ValueError, match="at least one sample"):
+        sp.flops_per_weight(nn.Linear(2, 2), torch.zeros(0, 2))
+
+
+@pytest.mark.parametrize(("side", "target"), [(3, 0.84), (4, 0.9)])
+def test_a_budget_of_tiny_layers_has_the_sum_it_promises(side, target):
+    torch.manual_seed(0)
+    model = nn.ModuleList(nn.Linear(side, side, bias=False) for _ in range(200))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    threshold = sp.TargetSparsity(target, 3, budget=sp.uniform, min_density=0)
+    with sp.Pruner(sp.select(model), optimizer, threshold=threshold) as pruner:
+        for _ in range(3):
+            optimizer.zero_grad(set_to_none=False)
+            optimizer.step()
+        assert pruner.sparsity() == pytest.approx(target, abs=1e-3)
+
+
+def test_equal_weights_in_double_precision():
+    model = nn.Linear(10, 10, bias=False).double()
+    with torch.no_grad():
+        model.weight.fill_(5.0).view(-1)[:90] = 0.7  # not a number of single precision
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with sp.Pruner(sp.select(model), optimizer, threshold=sp.TargetSparsity(0.9, 3)) as pruner:
+        for _ in range(3):
+            optimizer.step()
+        assert pruner.sparsity() == 0.9

@@ -14,7 +14,7 @@ The sum over parameters is the target exactly. Without a budget the threshold is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,20 @@ def _share_out(params: Mapping[str, Tensor], target: float, wish: Mapping[str, f
         dense |= over
 
 
+def whole(shares: Mapping[str, float], params: Mapping[str, Tensor]) -> dict[str, float]:
+    """Shares that are whole numbers of weights, with the same sum: what is cut off goes where most was.
+
+    >>> whole({"a": 0.5, "b": 0.5}, {"a": torch.zeros(3), "b": torch.zeros(3)})
+    {'a': 0.6666666666666666, 'b': 0.3333333333333333}
+    """
+    exact = {name: shares[name] * p.numel() for name, p in params.items()}
+    counts = {name: math.floor(value) for name, value in exact.items()}
+    spare = round(math.fsum(exact.values())) - sum(counts.values())
+    for name in sorted(exact, key=lambda name: counts[name] - exact[name])[:spare]:
+        counts[name] += 1
+    return {name: counts[name] / max(1, p.numel()) for name, p in params.items()}
+
+
 def resolve(budget: Budget, params: Mapping[str, Tensor], target: float) -> dict[str, float]:
     """A sparsity for each parameter. A table may name layers, as the paper's do, instead of their weights."""
     table = dict(budget(params, target) if callable(budget) else budget)
@@ -77,26 +91,31 @@ def resolve(budget: Budget, params: Mapping[str, Tensor], target: float) -> dict
 
 
 def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
-    """How often each weight is multiplied when the model computes ``example``, for one sample of its batch.
+    """How often each weight is multiplied when the model computes ``example``, for one sample of its batch: what
+    linear layers and convolutions do, transposed ones too. The first tensor's first dimension is the batch.
 
     >>> flops_per_weight(nn.Conv2d(3, 8, 3, padding=1), torch.zeros(2, 3, 10, 10))
     {'weight': 100.0}
     """
     model = unwrap(model)
+    batch = next((len(x) for x in _tensors(example) if x.dim() > 0), 0)
+    if batch < 1:
+        raise ValueError("`flops_per_weight(model, *example)` needs an example with at least one sample.")
+    names = {id(p): name for name, p in model.named_parameters()}  # a tied weight has one
     uses: dict[str, float] = {}
 
     def count(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
-            channels = output.shape[-1] if isinstance(module, nn.Linear) else output.shape[1]
-            uses[name] = uses.get(name, 0.0) + output.numel() / channels / inputs[0].shape[0]
+            met = inputs[0] if isinstance(module, _TRANSPOSED) else output  # by each weight at every place, once
+            weight = names.get(id(module.weight), name)
+            uses[weight] = uses.get(weight, 0.0) + met.numel() / module.weight.shape[0] / batch  # type: ignore
 
         return hook
 
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     handles = [
         module.register_forward_hook(count(f"{name}.weight" if name else "weight"))
         for name, module in model.named_modules()
-        if isinstance(module, kinds)
+        if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED))
     ]
     training = model.training
     try:
@@ -107,3 +126,16 @@ def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
         for handle in handles:
             handle.remove()
     return uses
+
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+def _tensors(example: Any) -> Iterator[Tensor]:
+    """Those in lists and dictionaries too, in order."""
+    if isinstance(example, Tensor):
+        yield example
+    elif isinstance(example, Mapping):
+        yield from (tensor for part in example.values() for tensor in _tensors(part))
+    elif isinstance(example, Sequence) and not isinstance(example, str):
+        yield from (tensor for part in example for tensor in _tensors(part))

@@ -42,7 +42,8 @@ class Cell:
 def thresholds(hidden: Hidden, cells: Sequence[Cell], caps: Sequence[float] | None = None) -> list[float]:
     """For each cell the smallest d that zeroes its target, in single precision: mass of {|θ| <= d} >= target · mass.
 
-    Weights above their parameter's cap are not to be had: they count for nothing.
+    Weights above their parameter's cap are not to be had: they count for nothing. Weights in double precision are all
+    zeroed that are d in single precision.
     """
     caps = caps or [math.inf] * len(hidden.params)
     rows, kinds = _rows(hidden, cells)
@@ -62,7 +63,10 @@ def thresholds(hidden: Hidden, cells: Sequence[Cell], caps: Sequence[float] | No
             value = min(int((row < missing[c] - 1e-9 * abs(missing[c])).sum()), digit.values - 1)
             missing[c] -= float(row[value - 1]) if value else 0.0
             found[c] = found[c] << digit.width | value
-    return torch.tensor(found, dtype=torch.int32, device="cpu").view(torch.float32).tolist()
+    singles = torch.tensor(found, dtype=torch.int32, device="cpu").view(torch.float32)
+    doubles = (singles.double() + singles.nextafter(torch.full_like(singles, math.inf)).double()) / 2
+    wide = [any(hidden.params[i].dtype is torch.float64 for i in cell.members) for cell in cells]
+    return [float(doubles[c] if wide[c] else single) for c, single in enumerate(singles)]
 
 
 def survivors(hidden: Hidden, d: Sequence[float]) -> list[int]:

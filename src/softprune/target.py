@@ -256,7 +256,7 @@ def _cells(goal: TargetSparsity, hidden: Hidden) -> list[Cell]:
                 f"`TargetSparsity(target=...)` is {goal.target:.4g}, but its budget leads to {total:.4g}. "
                 f"Write `TargetSparsity({total:.4g}, ...)`, or another budget."
             )
-        return [Cell((i,), (1.0,), shares[name]) for i, name in enumerate(params)]
+        return [Cell((i,), (1.0,), share) for i, share in enumerate(allocation.whole(shares, params).values())]
     if goal.flops is None:
         return [Cell(everyone, (1.0,) * len(params), goal.target)]
     if missing := [name for name in params if name not in goal.flops]:

@@ -1,12 +1,14 @@
 """Firing rates and synaptic operations against loops that count, and against spikingjelly's counters."""
 
+import copy
 from dataclasses import replace
 from functools import partial
 from itertools import product
 
 import pytest
 import torch
-from spikingjelly.activation_based import op_counter
+from spikingjelly.activation_based import layer as layers
+from spikingjelly.activation_based import neuron, op_counter
 from torch import Tensor, nn
 
 from softprune.models import SEWResNet, sew_resnet18
@@ -79,6 +81,42 @@ def network() -> SEWResNet:
         network(torch.randn(16, 2, 8, 8))
     prune(network, 0.5)
     return network.eval()
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Linear(6, 5), (3, 4, 6)),
+        (nn.Conv1d(2, 3, 3, stride=2, padding=1), (4, 2, 9)),
+        (nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (4, 2, 6, 7)),
+        (nn.Conv2d(2, 3, (3, 5), padding="same"), (4, 2, 6, 7)),
+        (nn.Conv3d(1, 2, 3), (2, 1, 5, 4, 4)),
+        (nn.ConvTranspose2d(2, 3, 3, stride=2, output_padding=1), (4, 2, 5, 5)),
+        (layers.Conv2d(2, 3, 3, step_mode="m"), (4, 3, 2, 5, 5)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_every_kind_of_weights(layer, shape):
+    """Operations are what comes out where weights are ones: here forwards, there backwards."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        layer.weight.mul_(torch.rand_like(layer.weight) > 0.6)
+    network = nn.Sequential(layer, IF())
+    x = (torch.rand(shape) > 0.5).float()
+    with Meter(network) as meter, torch.inference_mode():
+        network(x)
+    (found,) = meter.result().operations
+    ones = copy.deepcopy(layer)
+    nn.init.zeros_(ones.bias)
+    for name, mask in (("pruned", layer.weight != 0), ("dense", torch.ones_like(layer.weight))):
+        ones.weight.data = mask.float()
+        assert getattr(found, name) * len(x) == pytest.approx(ones(x).sum().item())
+
+
+def test_neurons_that_take_one_time_step_at_a_time():
+    network = nn.Sequential(nn.Linear(3, 7), neuron.IFNode(step_mode="s"))
+    (firing,) = watch(network, torch.rand(5, 3)).firing
+    assert firing.neurons == 7
 
 
 def test_a_whole_network_layer_by_layer(network):

@@ -37,7 +37,7 @@ def folder(path: str | os.PathLike[str], size: int | None = None) -> Dataset:
     needs("PIL.Image", "Pillow", "folder()")
     train, val, classes = listings(Path(path))
     first = measure(train.paths[0])
-    if max(first) <= SMALL and size in (None, *first):
+    if max(first) <= SMALL and (size is None or first == (size, size)):
         images = [_decoded(listing.paths, *first) for listing in (train, val)]
         if images[0] is not None and images[1] is not None:
             return _in_memory((images[0], train.labels), (images[1], val.labels), classes)

@@ -84,7 +84,7 @@ def _unreadable(path: str, error: Exception) -> DataError:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """In colour, whatever it was. Orientation tags are ignored, as the usual ImageNet code does."""
+    """In colour, whatever it was. Orientation tags are left to Pillow, which heeds those of TIFF alone."""
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"its pixels have more than 8 bits (mode {image.mode}); convert it to 8 bits")
     if image.mode == "P" and "transparency" in image.info:

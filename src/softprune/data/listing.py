@@ -67,7 +67,9 @@ def _listed(pairs: Iterable[tuple[str, int]]) -> Listing:
 def _class_folders(folder: Path) -> list[str]:
     names = []
     for entry in list(os.scandir(folder)):  # a list, so that the folder is closed before an error
-        if entry.is_dir() and not entry.name.startswith("."):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
             names.append(entry.name)
         elif Path(entry.name).suffix.lower() in SUFFIXES:
             raise DataError(f"{entry.path} is in no class folder. Move it into {folder}/CLASS/.")

@@ -88,8 +88,8 @@ class SEWResNet(nn.Module):
         small: bool = False,
     ) -> None:
         super().__init__()
-        if T < 1:
-            raise ConfigError(f"`SEWResNet(T=...)` must be >= 1: a spiking network needs time. Got {T}.")
+        if T < 1 or int(T) != T:
+            raise ConfigError(f"`SEWResNet(T=...)` must be a whole number >= 1: time goes in steps. Got {T}.")
         neuron = neuron or _default()
         self.T = T
         kernel, stride = (3, 1) if small else (7, 2)

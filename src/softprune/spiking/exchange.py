@@ -96,6 +96,8 @@ class _Graph:
         def full(value: float) -> Any:
             return np.full(shape, value, dtype=self.dtype)
 
+        if neurons.v_reset is None:
+            raise ConfigError("Cannot write neurons with a soft reset (v_reset=None) as NIR, which resets to a value.")
         below = np.nextafter(self.dtype.type(neurons.v_threshold), self.dtype.type(-np.inf))
         if isinstance(neurons, neuron.IFNode):
             node = nir.IF(full(1 / self.dt), full(below), full(neurons.v_reset))

@@ -12,6 +12,7 @@ input, with the fan-out found by pulling ones back through the layer; no pass ov
 
 from __future__ import annotations
 
+import copy
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,10 +22,19 @@ import torch
 from spikingjelly.activation_based.neuron import BaseNode
 from spikingjelly.activation_based.op_counter import SimpleEnergyCostConfig
 from torch import Tensor, nn
-from torch.nn.grad import conv2d_input
 
+from softprune.errors import ConfigError
 from softprune.spiking.activity import Activity, Firing, Operations
 
+KINDS: dict[type[nn.Module], int] = {  # of weights, and the dimensions of one sample
+    nn.Linear: 1,
+    nn.Conv1d: 2,
+    nn.Conv2d: 3,
+    nn.Conv3d: 4,
+    nn.ConvTranspose1d: 2,
+    nn.ConvTranspose2d: 3,
+    nn.ConvTranspose3d: 4,
+}
 COST = SimpleEnergyCostConfig.fp32()  # Horowitz 2014, 45 nm: 0.9 pJ an addition, 4.6 pJ a multiply-accumulate
 
 
@@ -64,7 +74,7 @@ class Meter:
         for name, m in self.network.named_modules():
             if isinstance(m, BaseNode):
                 self._open.enter_context(m.register_forward_hook(partial(self._fired, name)))
-            elif isinstance(m, nn.Conv2d | nn.Linear):
+            elif any(isinstance(m, kind) for kind in KINDS):
                 self._open.enter_context(m.register_forward_hook(partial(self._reached, name)))
         return self
 
@@ -73,7 +83,10 @@ class Meter:
 
     def result(self) -> Activity:
         """Of all processes together; every one of them must ask."""
-        images = int(_total(torch.tensor(self.images, device=next(iter(self._neurons.values())).spikes.device)))
+        device = next(self.network.parameters()).device
+        if _total(torch.tensor(not self._neurons, dtype=torch.long, device=device)):
+            raise ConfigError("Nothing to measure: give every process at least one image.")
+        images = int(_total(torch.tensor(self.images, device=device)))
         firing = [
             Firing(name, float(_total(s.spikes) / _total(s.chances)), s.neurons) for name, s in self._neurons.items()
         ]
@@ -85,20 +98,23 @@ class Meter:
         self.images += len(output)
 
     @torch.no_grad()
-    def _fired(self, name: str, module: nn.Module, inputs: tuple[Any, ...], spikes: Tensor) -> None:
+    def _fired(self, name: str, module: BaseNode, inputs: tuple[Any, ...], spikes: Tensor) -> None:
         if name not in self._neurons:
             zeros = spikes.new_zeros(2, dtype=torch.double)
-            self._neurons[name] = _Neurons(spikes[0, 0].numel(), *zeros)
+            images = 1 if module.step_mode == "m" else 0  # the dimension; time comes first
+            self._neurons[name] = _Neurons(spikes.shape[images + 1 :].numel(), *zeros)
         seen = self._neurons[name]
         seen.spikes += spikes.sum(dtype=torch.double)
         seen.chances += spikes.numel()
 
     @torch.no_grad()
-    def _reached(self, name: str, module: nn.Conv2d | nn.Linear, inputs: tuple[Tensor], output: Tensor) -> None:
+    def _reached(self, name: str, module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         x = inputs[0]
+        kind = next(kind for kind in KINDS if isinstance(module, kind))
+        x = x.flatten(0, -KINDS[kind] - 1)  # over images and time steps, wherever they are
         if name not in self._weights:
-            alive = (module.weight != 0).float()
-            dense, pruned = (_fan_out(module, weight, x, output) for weight in (torch.ones_like(alive), alive))
+            alive = torch.ne(module.weight, 0).float()  # type: ignore[arg-type]
+            dense, pruned = (_fan_out(module, kind, weight, x) for weight in (torch.ones_like(alive), alive))
             received, shown = torch.zeros_like(dense), dense.new_zeros(())
             self._weights[name] = _Weights(dense, pruned, received, torch.ones_like(shown, dtype=torch.bool), shown)
         seen = self._weights[name]
@@ -107,13 +123,16 @@ class Meter:
         seen.shown += len(x)
 
 
-def _fan_out(module: nn.Conv2d | nn.Linear, weight: Tensor, x: Tensor, output: Tensor) -> Tensor:
-    """How many of the layer's weights that are 1 each of its inputs meets."""
-    if isinstance(module, nn.Linear):
-        return weight.sum(0, dtype=torch.double)
-    ones = torch.ones_like(output[:1], dtype=weight.dtype)
-    geometry = (module.stride, module.padding, module.dilation, module.groups)
-    met: Tensor = conv2d_input(x[:1].shape, weight, ones, *geometry)  # type: ignore[no-untyped-call]
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _fan_out(module: nn.Module, kind: type[nn.Module], weight: Tensor, x: Tensor) -> Tensor:
+    """How many of the layer's weights that are 1 each of its inputs meets: ones, pulled back."""
+    layer = copy.copy(module)  # whose hooks are not called, since ``forward`` is
+    layer._parameters = {"weight": nn.Parameter(weight.clone()), "bias": None}
+    silence = torch.zeros(1, *x.shape[1:], device=x.device, requires_grad=True)
+    with torch.autocast(x.device.type, enabled=False):
+        reached = kind.forward(layer, silence)
+    (met,) = torch.autograd.grad(reached.sum(), silence)
     return met[0].round().double()
 
 
