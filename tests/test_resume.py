@@ -167,7 +167,22 @@ def test_pruning_starts_from_a_dense_state_that_is_loaded_first():
     assert all(torch.equal(theta, dict(dense.named_parameters())[name]) for name, theta in pruner.theta.items())
 
 
-@pytest.mark.parametrize(("saved_with", "loaded_by"), [("slats", "str"), ("str", "slats"), ("str", "gpo")])
+def test_a_state_with_hidden_weights_is_not_loaded_first():
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters())
+    sp.Pruner(sp.select(model), optimizer, threshold=sp.SLATS(0.2, STEPS))
+    loss_of(model, 0).backward()
+    optimizer.step()
+    model = network(seed=1)
+    fresh = torch.optim.Adam(model.parameters())
+    fresh.load_state_dict(saved(optimizer.state_dict()))
+    with pytest.raises(ValueError, match="Build the Pruner first, and load the optimizer's state then"):
+        sp.Pruner(sp.select(model), fresh, threshold=sp.SLATS(0.2, STEPS))
+
+
+@pytest.mark.parametrize(
+    ("saved_with", "loaded_by"), [("slats", "str"), ("str", "slats"), ("str", "gpo"), ("str-shared", "str")]
+)
 @pytest.mark.parametrize("of", ["optimizer", "pruner"])
 def test_another_kind_of_threshold_is_refused(saved_with, loaded_by, of):
     run, other = Run.of("sgd", saved_with), Run.of("sgd", loaded_by)

@@ -128,7 +128,8 @@ def report(
     if complete is not None:
         result = Report.from_dict(complete["report"])
     else:
-        result = summarize_tensors(weights.read(run.newest_weights() if run is not None else path))
+        tensors = weights.read(run.newest_weights() if run is not None else path)
+        result = summarize_tensors(tensors, run.config.exclude if run is not None else ())
     typer.echo(result.to_markdown() if markdown else str(result))
     for name, value in (complete or {}).get("figures", {}).items():
         typer.echo(f"{name}: {value:,.4g}")

@@ -59,6 +59,7 @@ class Pruner:
         self.optimizer = hooks.innermost(optimizer)
         self.source = threshold if isinstance(threshold, Threshold) else Scheduled(threshold)
         self.params = checks.prunable(params, self.optimizer, self.source)
+        state.refuse_loaded(self.optimizer, self.params)
         self.trainable = self.source if isinstance(self.source, Trainable) else None
         self.prox = self.trainable.mapping(prox) if self.trainable else prox
         self.gradient = gradient or (subgradient if self.trainable else identity)
@@ -259,7 +260,7 @@ class Pruner:
         return state.to_dict(self._snapshot(), self.params)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self._restore(state.from_dict(state_dict, self.params, len(self.trained())))
+        self._restore(state.from_dict(state_dict, self.params, self.trained()))
 
     @torch.no_grad()
     def _snapshot(self) -> state.Snapshot:

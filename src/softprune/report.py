@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from softprune import markdown
 from softprune.hidden import local, totals
 from softprune.pruner import Pruner
-from softprune.selection import is_weight, select, unwrap
+from softprune.selection import is_weight, matches, select, unwrap
 
 _last_seen: WeakKeyDictionary[Pruner, dict[str, Tensor]] = WeakKeyDictionary()  # one bit for each weight
 
@@ -171,11 +171,12 @@ def summarize(source: Pruner | nn.Module) -> Report:
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def summarize_tensors(tensors: Mapping[str, Tensor]) -> Report:
+def summarize_tensors(tensors: Mapping[str, Tensor], exclude: Iterable[str] = ()) -> Report:
     """Report on weights by name, without a model, so that embeddings count as weights; batch statistics count as
     nothing, since nobody trains them."""
+    exclude = list(exclude)
     tensors = {name: t for name, t in tensors.items() if name.rpartition(".")[2] not in _STATISTICS}
-    pruned = {name: t for name, t in tensors.items() if is_weight(name, t)}
+    pruned = {name: t for name, t in tensors.items() if is_weight(name, t) and not matches(name, exclude)}
     layers = tuple(Layer(name, tuple(t.shape), t.numel(), int((t == 0).sum())) for name, t in pruned.items())
     return Report(layers, {name: t.numel() for name, t in tensors.items() if name not in pruned})
 

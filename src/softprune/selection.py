@@ -40,9 +40,9 @@ def select(
     if include is not None:
         patterns = _checked("include", include, everything)
         exact = set(patterns) & everything.keys()
-        chosen = exact | {name for name in chosen if _matches(name, patterns)}
+        chosen = exact | {name for name in chosen if matches(name, patterns)}
     patterns = _checked("exclude", exclude, everything)
-    chosen = {name for name in chosen if not _matches(name, patterns)}
+    chosen = {name for name in chosen if not matches(name, patterns)}
     if not chosen:
         raise ValueError(
             "`select` found nothing to prune: no parameter with two dimensions or more is left. "
@@ -67,7 +67,8 @@ def is_weight(name: str, p: Tensor) -> bool:
     return p.ndim >= 2 and p.is_floating_point() and "weight" in name.rpartition(".")[2]
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns fits, as ``include`` and ``exclude`` mean it."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

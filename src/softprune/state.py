@@ -57,6 +57,7 @@ def attach(
 
     def loads(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         rest, found = extract(state_dict, params, numbers(params.values()), numbers(trained))
+        _refuse_other_shapes(found.values, trained)
         loading[:] = [found]
         return rest
 
@@ -123,11 +124,12 @@ def to_dict(snapshot: Snapshot, params: Mapping[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def from_dict(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], trained: int) -> Snapshot:
+def from_dict(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> Snapshot:
     saved, thresholds = state_dict["theta"], state_dict["threshold"]
     _refuse_foreign(params, {name: saved.get(name) for name in params})
-    if (thresholds is None) != bool(trained) or len(state_dict["values"]) != trained:
+    if (thresholds is None) != bool(trained) or len(state_dict["values"]) != len(trained):
         raise ValueError(_WRONG_THRESHOLD)
+    _refuse_other_shapes(state_dict["values"], trained)
     return Snapshot(
         step=state_dict["step"],
         thetas=[saved[name] for name in params],
@@ -141,6 +143,24 @@ _WRONG_THRESHOLD = (
     "Cannot load this state: its threshold is trained and the pruner's is not, or the other way round. "
     "Build the Pruner with the kind of threshold that the state was saved with."
 )
+
+
+def refuse_loaded(optimizer: Optimizer, params: Mapping[str, Tensor]) -> None:
+    """A state with hidden weights, loaded when there was no pruner to take them."""
+    for name, p in params.items():
+        if THETA in optimizer.state.get(p, {}):
+            raise ValueError(
+                f"The optimizer's state holds hidden weights for {name!r}, from a run that was pruned. Build the "
+                "Pruner first, and load the optimizer's state then: it resumes the pruning."
+            )
+
+
+def _refuse_other_shapes(values: Sequence[Tensor], trained: Sequence[Tensor]) -> None:
+    if [value.shape for value in values] != [p.shape for p in trained]:
+        raise ValueError(
+            "Cannot load this state: its trained thresholds have other shapes. One that all parameters share is not "
+            "one for each of them. Build the Pruner with the kind of threshold that the state was saved with."
+        )
 
 
 def _refuse_foreign(params: Mapping[str, Tensor], thetas: Mapping[str, Tensor | None]) -> None:

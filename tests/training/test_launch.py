@@ -53,7 +53,7 @@ def test_two_processes_train_what_one_trains(alone, tmp_path, command):
 
 
 def test_the_last_validation_batch_may_be_smaller_than_the_number_of_processes(tmp_path):
-    settings = ["network=digits_resnet", "epochs=1", "batch=449", "devices=2", "strategy=fsdp"]  # 450 images
+    settings = ["network=digits_resnet", "epochs=1", "batch=448", "devices=4", "strategy=fsdp"]  # 450 images
     run([*SOFTPRUNE, *SETTINGS, *settings], tmp_path / "run")
 
 

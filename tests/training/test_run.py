@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -94,7 +96,13 @@ def test_the_history_is_whole(complete):
     rows = history.read(complete.folder / "history.jsonl")
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, 64))
     assert [row["step"] for row in rows if "accuracy" in row] == [21, 42, 63]
-    assert [row["threshold"] for row in rows if "loss" in row][-1] == SHORT.final
+    steps = [row for row in rows if "loss" in row]
+    assert steps[-1]["threshold"] == SHORT.final
+    assert steps[0]["lr"] == SHORT.lr
+    assert all(
+        after["penalty"] * after["lr"] == pytest.approx(after["threshold"] - before["threshold"])
+        for before, after in pairwise(steps)
+    )
     assert [row["left"] is None for row in rows if "accuracy" in row] == [True, False, False]
 
 
@@ -188,9 +196,16 @@ def damage(path: Path, how: str) -> None:
         torch.save({"softprune": 1, "evil": Evil()}, path)
     elif how == "pickle":
         path.write_bytes(pickle.dumps(Evil()))
+    elif how == "one bit":
+        with zipfile.ZipFile(path) as archive:
+            largest = max(archive.infolist(), key=lambda part: part.file_size)
+        contents = bytearray(path.read_bytes())
+        at = largest.header_offset + largest.file_size // 2
+        contents[at] ^= 1
+        path.write_bytes(contents)
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "foreign", "malicious", "pickle"])
+@pytest.mark.parametrize("how", ["truncated", "empty", "foreign", "malicious", "pickle", "one bit"])
 def test_a_bad_checkpoint_is_refused_without_running_it_and_the_one_before_is_used(
     complete, tmp_path, monkeypatch, how
 ):
@@ -260,11 +275,31 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_does_not_begin_anew_by_itse
         train(run)
 
 
-def test_a_damaged_configuration_is_refused(tmp_path):
+@pytest.mark.parametrize("contents", [b"{", b"[]", b"\xff"])
+def test_a_damaged_configuration_is_refused(tmp_path, contents):
     Run.create(tmp_path / "run", SHORT)
-    (tmp_path / "run" / "config.json").write_text("{")
+    (tmp_path / "run" / "config.json").write_bytes(contents)
     with pytest.raises(ConfigError, match="is damaged"):
         Run.open(tmp_path / "run")
+
+
+@pytest.mark.parametrize("left", ["report.json", "history.jsonl", "checkpoints/step-000000084.ckpt"])
+def test_what_is_left_of_another_run_is_not_taken_over(tmp_path, left):
+    (tmp_path / left).parent.mkdir(exist_ok=True)
+    (tmp_path / left).write_text("{}")
+    with pytest.raises(ConfigError, match="holds a run already"):
+        Run.create(tmp_path, SHORT)
+
+
+def test_double_precision_resumes_in_double_precision(tmp_path):
+    config = SHORT.override(["precision=64-true"])
+    whole, stopped = Run.create(tmp_path / "whole", config), Run.create(tmp_path / "stopped", config)
+    train(whole)
+    assert train(stopped, [At(29, lambda: os.kill(os.getpid(), signal.SIGTERM))]).stopped_by == signal.SIGTERM
+    train(stopped)
+    assert same_weights(stopped.folder, whole.folder)
+    assert {t.dtype for t in load_file(whole.folder / "model.safetensors").values()} == {torch.float64}
+    assert stopped.evaluate([])[0] == pytest.approx(stopped.outcome["accuracy"])
 
 
 def test_a_learning_rate_of_zero_is_a_run_like_any_other(tmp_path):

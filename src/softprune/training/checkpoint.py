@@ -12,6 +12,7 @@ import pickle
 import signal
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -38,9 +39,9 @@ class AtomicCheckpointIO(CheckpointIO):
         except (OSError, RuntimeError) as error:  # torch reports a failed write as RuntimeError
             full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _full(path)
             reason = "the disk is full" if full else str(error)
+            before = " The checkpoint before it is untouched; `softprune train --resume` goes on from there."
             raise CheckpointError(
-                f"Cannot write the checkpoint {path}: {reason}. The checkpoint before it is untouched; "
-                "`softprune train --resume` goes on from there."
+                f"Cannot write the checkpoint {path}: {reason}.{before if find(path.parent) else ''}"
             ) from error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
@@ -55,13 +56,27 @@ def _full(path: Path) -> bool:
     return usage.f_bavail * usage.f_frsize < 2**20
 
 
+_DAMAGED = (
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    zlib.error,
+    RuntimeError,
+    EOFError,
+    OSError,
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError),  # what nonsense makes of a pickle
+)
+
+
 def load(path: Path) -> dict[str, Any]:
     """The checkpoint at ``path``. Nothing in it is executed, whoever wrote it."""
     try:
+        with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
+            if (part := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"the checksum of {part} is wrong.")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"There is no checkpoint {path}.") from None
-    except (pickle.UnpicklingError, zipfile.BadZipFile, RuntimeError, EOFError, ValueError, OSError) as error:
+    except _DAMAGED as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(
             f"{path} is damaged, or holds more than tensors and plain values, and is not read: {reason}"

@@ -64,7 +64,7 @@ class History(Callback):
         if pl_module.pruner is not None:
             numbers |= measurements(pl_module.pruner)
         log(pl_module, numbers)
-        self._append(trainer, {"step": step, "lr": trainer.optimizers[0].param_groups[0]["lr"], **numbers})
+        self._append(trainer, {"step": step, "lr": pl_module.config.lr * pl_module.lr_factor(step - 1), **numbers})
 
     def on_validation_end(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
         if trainer.state.fn != TrainerFn.FITTING:

@@ -90,6 +90,10 @@ def _refuse_the_unread(config: Config) -> None:
                 f"The method {config.method!r} does not read `{name}`. Write `{name}=none`, or choose a method that "
                 f"does: {', '.join(readers)}."
             )
+    unpruned, trained = config.method == "dense", config.method in TRAINED
+    for name, ignored in (("start", unpruned or trained), ("exclude", unpruned), ("gradient", unpruned)):
+        if ignored and getattr(config, name):
+            raise ConfigError(f"The method {config.method!r} does not read `{name}`. Leave it out.")
     if config.penalty is not None and (config.final is not None or config.target is not None):
         other = "target" if config.target is not None else "final"
         raise ConfigError(

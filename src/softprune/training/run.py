@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,18 +64,19 @@ class Run:
         rehearse(config)
         if not first_process():
             return cls(folder, config)
-        if (folder / "history.jsonl").exists():  # training began there
+        begun = [folder / "history.jsonl", folder / "report.json", *checkpoint.find(folder / "checkpoints")]
+        if any(path.exists() for path in begun):
             raise ConfigError(
                 f"{folder} holds a run already. Go on with `softprune train --resume {folder}`, "
                 "or choose another folder with `--out`."
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.json").write_text(config.to_json())
         except OSError as error:
             raise ConfigError(
                 f"Cannot make the folder {folder}: {error.strerror}. Choose another with `--out`."
             ) from error
-        (folder / "config.json").write_text(config.to_json())
         return cls(folder, config)
 
     @classmethod
@@ -84,7 +86,9 @@ class Run:
             raise ConfigError(f"{folder} is not a run: it holds no config.json.")
         try:
             return cls(folder, Config.from_json(path.read_text()))
-        except (json.JSONDecodeError, TypeError) as error:
+        except ConfigError:
+            raise
+        except (ValueError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is damaged: {error}.") from error
 
     @property
@@ -116,11 +120,13 @@ class Run:
         task = Task(config, len(images.classes), images.shape[0], module.batches())
         saver = checkpoint.Checkpoints(self.folder / "checkpoints", config.checkpoint_minutes)
         recorder = History(self.folder / "history.jsonl")
-        trainer = self._trainer(task, [recorder, saver, *callbacks, *([Bar()] if progress else [])])
+        with in_sentences():
+            trainer = self._trainer(task, [recorder, saver, *callbacks, *([Bar()] if progress else [])])
         with saver:
             trainer.fit(task, module, ckpt_path=self._newest(say))
-        if saver.stopped_by is not None:
-            return Outcome(None, task.pruner.sparsity() if task.pruner else 0.0, saver.stopped_by)
+        if trainer.strategy.reduce_boolean_decision(saver.stopped_by is not None, all=False):
+            stopped_by = saver.stopped_by or signal.SIGTERM  # of this process, or of another
+            return Outcome(None, task.pruner.sparsity() if task.pruner else 0.0, stopped_by)
         report = recorder.report or sp.summarize(task.pruner or task.network)
         if task.pruner is not None:
             task.pruner.detach()

@@ -68,6 +68,8 @@ class Task(LightningModule):
         self.config = config
         self.batches = batches
         self.network = models.build(config.network, classes, channels)
+        if config.precision == "64-true":
+            self.network.double()  # before Lightning does, which loads checkpoints first
         self._loss = torch.compile(self.loss) if config.compile else self.loss
         self.pruner: sp.Pruner | None = None
 
