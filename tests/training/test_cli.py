@@ -151,6 +151,13 @@ def test_a_run_that_diverges_says_so_and_is_not_complete(tmp_path):
     assert not (tmp_path / "run" / "report.json").exists()
 
 
+def test_plots_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    code, output = call("schedules", "--out", tmp_path / "file" / "folder")
+    assert code == 2
+    assert "Cannot write to" in output
+
+
 def test_schedules_are_drawn_and_tabulated(tmp_path):
     code, output = call("schedules", "--lr", "cosine,polynomial,constant,step", "--out", tmp_path)
     assert code == 0

@@ -167,6 +167,16 @@ def test_a_signal_saves_first(complete, tmp_path, number):
     assert same_weights(run.folder, complete.folder)
 
 
+def test_a_run_stopped_after_its_last_step_says_what_others_say(complete, tmp_path):
+    run = Run.create(tmp_path / "stopped", SHORT)
+    train(run, [At(62, lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    assert not (run.folder / "report.json").exists()
+    train(run)
+    assert same_weights(run.folder, complete.folder)
+    assert run.outcome["report"]["penalty"] == pytest.approx(complete.outcome["report"]["penalty"])
+    assert run.outcome["accuracy"] == complete.outcome["accuracy"]
+
+
 def interrupted(folder: Path) -> Run:
     """A run that saved after each step and broke off in the second epoch."""
     run = Run.create(folder, SHORT.override(["checkpoint_minutes=0"]))

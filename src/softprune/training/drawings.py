@@ -37,6 +37,8 @@ def tabulate_and_draw(
             yield _integral(final, epochs, out)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    except OSError as error:
+        raise ConfigError(f"Cannot write to {out}: {error.strerror}. Choose another folder with `--out`.") from error
 
 
 def _curve(final: float, steps: int, name: str, lr: Curve, betas: Sequence[float], out: Path) -> Iterator[str]:

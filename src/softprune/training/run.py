@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ class Run:
         if trainer.strategy.reduce_boolean_decision(saver.stopped_by is not None, all=False):
             stopped_by = saver.stopped_by or signal.SIGTERM  # of this process, or of another
             return Outcome(None, task.pruner.sparsity() if task.pruner else 0.0, stopped_by)
-        report = recorder.report or sp.summarize(task.pruner or task.network)
+        report = recorder.report or self._recovered(sp.summarize(task.pruner or task.network))
         if task.pruner is not None:
             task.pruner.detach()
         observer = task.network.observer() if isinstance(task.network, Observed) else None
@@ -138,6 +138,11 @@ class Run:
         if trainer.is_global_zero:
             self._write(tensors, report, accuracy, task.steps, time.monotonic() - began, observed)
         return Outcome(accuracy, report.sparsity, figures=observed.figures() if observed else {})
+
+    def _recovered(self, report: sp.Report) -> sp.Report:
+        """Of a run that was stopped when nothing was left to train: its last penalty is in the history alone."""
+        rows = history.read(self.folder / "history.jsonl")
+        return replace(report, penalty=next((row["penalty"] for row in reversed(rows) if "penalty" in row), None))
 
     def newest_weights(self) -> Path:
         """The model file of a complete run, the newest checkpoint of another."""
