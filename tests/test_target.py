@@ -183,8 +183,10 @@ def zeros(model: nn.Module) -> dict[str, float]:
 def test_a_budget_is_kept_by_every_parameter(target, budget):
     _, pruner = run(target=target, budget=budget)
     table = budget(pruner.params, target) if callable(budget) else {f"{name}.weight": s for name, s in budget.items()}
-    for name, p in pruner.params.items():
-        assert int((p == 0).sum()) == round(table[name] * p.numel())
+    wanted = {name: table[name] * p.numel() for name, p in pruner.params.items()}
+    zeros = {name: int((p == 0).sum()) for name, p in pruner.params.items()}
+    assert all(abs(zeros[name] - wanted[name]) < 1 for name in wanted)
+    assert sum(zeros.values()) == round(sum(wanted.values()))
 
 
 def test_a_table_that_leads_elsewhere_is_refused():
@@ -193,8 +195,8 @@ def test_a_table_that_leads_elsewhere_is_refused():
 
 
 def test_a_refused_budget_names_the_layer():
-    with pytest.raises(ValueError, match=r"cannot reach 99.5000% of 0.weight where min_density"):
-        run(target=0.995, budget=sp.uniform)
+    with pytest.raises(ValueError, match=r"cannot reach 100.0000% of 0.weight where min_density"):
+        run(target=0.9015, budget={"0": 1.0, "3": 0.9, "7": 0.9})
 
 
 @pytest.mark.parametrize("other", [0.0, 0.001, 1.0])
