@@ -219,10 +219,11 @@ def _shown(quiet: bool) -> bool:
 
 def _finish(run: Run, quiet: bool) -> None:
     """Train, and say where things are, in one of the processes."""
-    from softprune.training.run import first_process
+    from softprune.training.run import first_process, part
 
     say = typer.echo if first_process() else _silent
     outcome = run.train(say, progress=_shown(quiet))
+    part()
     if outcome.stopped_by is not None:
         say(f"Stopped; everything is saved. Go on with: softprune train --resume {run.folder}")
         raise typer.Exit(128 + outcome.stopped_by)

@@ -273,6 +273,13 @@ def first_process() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
 
 
+def part() -> None:
+    """The processes of a launch end together: threads that still talk to another process abort one that exits."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
 def quieten() -> None:
     """Keep Lightning's advice out of the progress bar: the choices it advises on are ours, not the user's."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
