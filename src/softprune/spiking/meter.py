@@ -74,8 +74,8 @@ class Meter:
         for name, m in self.network.named_modules():
             if isinstance(m, BaseNode):
                 self._open.enter_context(m.register_forward_hook(partial(self._fired, name)))
-            elif any(isinstance(m, kind) for kind in KINDS):
-                self._open.enter_context(m.register_forward_hook(partial(self._reached, name)))
+            elif (kind := next((kind for kind in KINDS if isinstance(m, kind)), None)) is not None:
+                self._open.enter_context(m.register_forward_hook(partial(self._reached, name, kind)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,10 +108,10 @@ class Meter:
         seen.chances += spikes.numel()
 
     @torch.no_grad()
-    def _reached(self, name: str, module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        x = inputs[0]
-        kind = next(kind for kind in KINDS if isinstance(module, kind))
-        x = x.flatten(0, -KINDS[kind] - 1)  # over images and time steps, wherever they are
+    def _reached(
+        self, name: str, kind: type[nn.Module], module: nn.Module, inputs: tuple[Tensor], output: Tensor
+    ) -> None:
+        x = inputs[0].flatten(0, -KINDS[kind] - 1)  # over images and time steps, wherever they are
         if name not in self._weights:
             alive = torch.ne(module.weight, 0).float()  # type: ignore[arg-type]
             dense, pruned = (_fan_out(module, kind, weight, x) for weight in (torch.ones_like(alive), alive))
