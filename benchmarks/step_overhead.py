@@ -3,14 +3,14 @@
     python benchmarks/step_overhead.py            # a table; a GPU if there is one, else a small CPU version
     python benchmarks/step_overhead.py --out results.json
 
-Four ways to train the same network with the same optimizer:
+Five ways to train the same network with the same optimizer:
 
     dense          no pruning
     softprune      S-LATS through the optimizer's hooks
-    str            STR through the optimizer's hooks: subgradient and trainable thresholds
+    str, gpo       STR and GPO through the optimizer's hooks: subgradient and trainable thresholds
     parametrize    S-LATS through torch.nn.utils.parametrize, as users write it today
 
-The first three share one model, compiled once: a pruner comes and goes, and the model does not notice. The
+All but the last share one model, compiled once: a pruner comes and goes, and the model does not notice. The
 variants take turns, a few steps each, for many rounds; a ratio is the median over rounds of the variant's time
 over the dense time of the same round, so slow drifts of the machine cancel.
 """
@@ -36,7 +36,7 @@ from softprune.models import resnet18, resnet50
 STEPS = 10_000
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-VARIANTS = ("dense", "softprune", "str", "parametrize")
+VARIANTS = ("dense", "softprune", "str", "gpo", "parametrize")
 
 
 class SoftThresholdParametrization(nn.Module):
@@ -71,12 +71,12 @@ class Bench:
         before = torch.cuda.memory_allocated() if CUDA else 0
         threshold = sp.SLATS(final=0.5, steps=STEPS)
         groups = [{"params": list(self.model.parameters())}]
-        if variant == "str":
-            threshold = sp.STR(sp.select(self.model), init=-5.0)
+        if variant in ("str", "gpo"):
+            threshold = (sp.STR if variant == "str" else sp.GPO)(sp.select(self.model), init=-5.0)
             groups.append({"params": list(threshold.parameters())})
         optimizer = torch.optim.SGD(groups, lr=0.256, momentum=0.875, weight_decay=3.05e-5)
         pruner = None
-        if variant in ("softprune", "str"):
+        if variant in ("softprune", "str", "gpo"):
             pruner = sp.Pruner(sp.select(self.model), optimizer, threshold=threshold)
         count = 0
 

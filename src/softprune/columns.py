@@ -39,6 +39,11 @@ def levels(column: Column, tensors: Sequence[Tensor]) -> Iterable[Any]:
     return [beside(level, tensor) for level, tensor in zip(column.unbind(), tensors, strict=True)]
 
 
+def rest(k: Any, like: Tensor) -> Tensor:
+    """1 − k as a number of the tensor's type: torch would round it on one device and not on another."""
+    return torch.as_tensor(1 - k, dtype=like.dtype)
+
+
 def floats(column: Column) -> list[float]:
     """A column, read by the host."""
     return [float(x) for x in (column.tolist() if isinstance(column, Tensor) else column)]

@@ -1,4 +1,4 @@
-"""The soft threshold of many tensors at once, and its derivative: one launch each on a GPU.
+"""The soft threshold of many tensors at once, blended with θ or not, and its derivative: one launch each on a GPU.
 
 On a GPU a training step is often bound by kernel launches, and one small launch per layer would cost more
 than the arithmetic. So one Triton kernel walks over all tensors through a table of their addresses: θ is read
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from softprune.columns import Column, levels
+from softprune.columns import Column, levels, rest
 
 try:
     import triton
@@ -68,6 +68,11 @@ class Pairs:
         """The type to compute in."""
         return tl.float64 if self.thetas[0].dtype is torch.float64 else tl.float32
 
+    @property
+    def sums(self) -> torch.dtype:
+        """The type to add up in: single precision or better."""
+        return torch.promote_types(self.thetas[0].dtype, torch.float32)
+
     @cached_property
     def constants(self) -> dict[str, Any]:
         dtype = self.thetas[0].dtype
@@ -77,6 +82,7 @@ class Pairs:
             "ALIGN": 16 if aligned else dtype.itemsize,
             "BLOCK": _BLOCK,
             "num_warps": 4,
+            "enable_fp_fusion": False,  # else a − b·c is rounded once here and twice on the CPU
         }
 
     def launch(self, kernel: Any, *arguments: Any, **constants: Any) -> None:
@@ -87,32 +93,67 @@ class Pairs:
             )
 
 
-def soft_threshold(pairs: Pairs, d: Column) -> None:
-    """w ← S_d(θ) for every pair, in place, without waiting for the device."""
+def soft_threshold(pairs: Pairs, d: Column, k: Column | None = None) -> None:
+    """w ← S_d(θ) for every pair, in place, without waiting for the device; with k, w ← (1 − k)·S_d(θ) + k·θ."""
+    blend = k is not None
     if pairs.launchable:
-        thresholds = on_device(d, pairs.table.device)
-        pairs.launch(_soft_threshold_kernel, thresholds, len(pairs.xs), COMPUTE=pairs.compute)
+        arguments = _on_devices(d, k, pairs.table.device)
+        pairs.launch(_soft_threshold_kernel, *arguments, len(pairs.xs), BLEND=blend, COMPUTE=pairs.compute)
         return
-    for w, theta, level in zip(pairs.xs, pairs.thetas, levels(d, pairs.thetas), strict=True):
+    placed = [levels(column, pairs.thetas) for column in _given(d, k)]
+    for w, theta, level, *blends in zip(pairs.xs, pairs.thetas, *placed, strict=True):
         torch.clamp(theta, -level, level, out=w)
+        for blended in blends:
+            w.mul_(rest(blended, w))
         torch.sub(theta, w, out=w)
 
 
-def subgradient(pairs: Pairs, d: Tensor, overwrite: bool) -> Tensor:
-    """dL/dd = −Σ dL/dw · sign(θ) over |θ| > d for every pair; with ``overwrite``, dL/dw ← dL/dw · 1{|θ| > d}."""
-    if pairs.launchable:
-        thresholds = on_device(d, pairs.table.device)
-        partial = torch.empty(pairs.blocks.number, dtype=d.dtype, device=thresholds.device)
-        constants = {"OVERWRITE": overwrite, "COMPUTE": pairs.compute}
-        pairs.launch(_subgradient_kernel, thresholds, partial, len(pairs.xs), **constants)
-        return torch.segment_reduce(partial, "sum", lengths=pairs.blocks.lengths, unsafe=True, initial=0.0).to(d.device)
+def subgradient(pairs: Pairs, d: Column, k: Column | None = None, *, overwrite: bool) -> list[Tensor]:
+    """dL/dd, and dL/dk, for every pair and for the columns that are tensors; with ``overwrite``, dL/dw ← dL/dθ.
+
+    Without k:  dL/dθ = dL/dw where |θ| > d, else 0        dL/dd = −Σ dL/dw · sign(θ) over |θ| > d
+    With k:     dL/dθ = dL/dw where |θ| > d, else k·dL/dw  dL/dd is (1 − k) times that, dL/dk = Σ dL/dw · clamp(θ, ±d)
+    """
+    given = _given(d, k)
+    sums = (_launch_subgradient if pairs.launchable else _loop_subgradient)(pairs, d, k, overwrite)
+    return [x.to(column) for x, column in zip(sums, given, strict=True) if isinstance(column, Tensor)]
+
+
+def _launch_subgradient(pairs: Pairs, d: Column, k: Column | None, overwrite: bool) -> list[Tensor]:
+    blend = k is not None
+    partial = torch.empty((1 + blend, pairs.blocks.number), dtype=pairs.sums, device=pairs.table.device)
+    arguments = *_on_devices(d, k, pairs.table.device), partial
+    constants = {"BLEND": blend, "OVERWRITE": overwrite, "COMPUTE": pairs.compute}
+    pairs.launch(_subgradient_kernel, *arguments, len(pairs.xs), **constants)
+    lengths = pairs.blocks.lengths
+    return [torch.segment_reduce(x, "sum", lengths=lengths, unsafe=True, initial=0.0) for x in partial]
+
+
+def _loop_subgradient(pairs: Pairs, d: Column, k: Column | None, overwrite: bool) -> list[Tensor]:
+    device = pairs.thetas[0].device
     sums = []
-    for grad, theta, level in zip(pairs.xs, pairs.thetas, levels(d, pairs.thetas), strict=True):
-        turned = torch.where(theta.abs() > level, grad, 0.0)
-        sums.append(-(turned * theta.sign()).sum(dtype=d.dtype).to(d.device))
+    placed = [levels(column, pairs.thetas) for column in _given(d, k)]
+    for grad, theta, level, *blends in zip(pairs.xs, pairs.thetas, *placed, strict=True):
+        outside = theta.abs() > level
+        through = torch.where(outside, grad, 0.0)
+        slopes = [-(through * theta.sign()).sum(dtype=pairs.sums)]
+        for blended in blends:
+            slopes = [(1 - blended) * slopes[0], (grad * theta.clamp(-level, level).to(pairs.sums)).sum()]
+            through = torch.where(outside, grad, blended * grad)
         if overwrite:
-            grad.copy_(turned)
-    return torch.stack(sums)
+            grad.copy_(through)
+        sums.append([x.to(device) for x in slopes])
+    return [torch.stack(column) for column in zip(*sums, strict=True)]
+
+
+def _given(d: Column, k: Column | None) -> list[Column]:
+    return [d] if k is None else [d, k]
+
+
+def _on_devices(d: Column, k: Column | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """d and k; where there is no k, the kernels do not look at it."""
+    thresholds = on_device(d, device)
+    return thresholds, thresholds if k is None else on_device(k, device)
 
 
 def on_device(d: Column, device: torch.device) -> Tensor:
@@ -168,15 +209,22 @@ if triton is not None:
         return tl.multiple_of(x, ALIGN), tl.multiple_of(theta, ALIGN), left, tl.load(thresholds + tensor)
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _rounded(d, ELEMENT: tl.constexpr, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
-        """d as a number of θ's type, which is what torch's own operations make of it."""
-        return d.to(tl.float32).to(ELEMENT).to(COMPUTE) if tl.float64 != ELEMENT else d.to(COMPUTE)
+    def _rounded(level, ELEMENT: tl.constexpr, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
+        """A level as a number of θ's type, which is what torch's own operations make of it."""
+        return level.to(tl.float32).to(ELEMENT).to(COMPUTE) if tl.float64 != ELEMENT else level.to(COMPUTE)
+
+    @triton.jit
+    def _clip(x, d):  # type: ignore[no-untyped-def]
+        return tl.where(x > d, d, tl.where(x < -d, -d, x))  # NaN stays NaN
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _shrink(theta, d, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _map(theta, d, rest, BLEND: tl.constexpr, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
+        """θ − (1 − k)·clamp(θ, −d, d), rounded as torch rounds it."""
         x = theta.to(COMPUTE)
-        shrunk = tl.where(x > d, x - d, tl.where(x < -d, x + d, 0.0))
-        return tl.where(x == x, shrunk, x).to(theta.dtype)  # NaN stays NaN
+        clipped = _clip(x, d)
+        if BLEND:
+            clipped = (rest * clipped).to(theta.dtype).to(COMPUTE)
+        return (x - clipped).to(theta.dtype)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _soft_threshold_kernel(  # type: ignore[no-untyped-def]
@@ -184,19 +232,22 @@ if triton is not None:
         owner,
         offset,
         thresholds,
+        blends,
         count,
+        BLEND: tl.constexpr,
         ELEMENT: tl.constexpr,
         COMPUTE: tl.constexpr,
         ALIGN: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
         w, theta, left, d = locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
+        rest = _rounded(1 - tl.load(blends + tl.load(owner + tl.program_id(0))), ELEMENT, COMPUTE)
         d = _rounded(d, ELEMENT, COMPUTE)
         i = tl.arange(0, BLOCK)
         if left >= BLOCK:  # without a mask, loads and stores are 16 bytes wide
-            tl.store(w + i, _shrink(tl.load(theta + i), d, COMPUTE))
+            tl.store(w + i, _map(tl.load(theta + i), d, rest, BLEND, COMPUTE))
         else:
-            tl.store(w + i, _shrink(tl.load(theta + i, mask=i < left), d, COMPUTE), mask=i < left)
+            tl.store(w + i, _map(tl.load(theta + i, mask=i < left), d, rest, BLEND, COMPUTE), mask=i < left)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _subgradient_kernel(  # type: ignore[no-untyped-def]
@@ -204,8 +255,10 @@ if triton is not None:
         owner,
         offset,
         thresholds,
+        blends,
         partial,
         count,
+        BLEND: tl.constexpr,
         OVERWRITE: tl.constexpr,
         ELEMENT: tl.constexpr,
         COMPUTE: tl.constexpr,
@@ -213,6 +266,7 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         grad, theta, left, d = locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
+        k = tl.load(blends + tl.load(owner + tl.program_id(0))).to(COMPUTE)
         d = _rounded(d, ELEMENT, COMPUTE)
         i = tl.arange(0, BLOCK)
         if left >= BLOCK:
@@ -221,10 +275,16 @@ if triton is not None:
         else:
             x = tl.load(theta + i, mask=i < left, other=0.0).to(COMPUTE)
             g = tl.load(grad + i, mask=i < left, other=0.0)
-        turned = tl.where(tl.abs(x) > d, g, 0.0).to(ELEMENT)
-        tl.store(partial + tl.program_id(0), tl.sum(tl.where(x > 0, -turned.to(COMPUTE), turned.to(COMPUTE))))
+        outside = tl.abs(x) > d
+        through = tl.where(outside, g, 0.0).to(ELEMENT)
+        slope = tl.sum(tl.where(x > 0, -through.to(COMPUTE), through.to(COMPUTE)))
+        if BLEND:
+            slope *= 1 - k
+            tl.store(partial + tl.num_programs(0) + tl.program_id(0), tl.sum(g.to(COMPUTE) * _clip(x, d)))
+            through = tl.where(outside, g, (k * g.to(COMPUTE)).to(ELEMENT))
+        tl.store(partial + tl.program_id(0), slope)
         if OVERWRITE:
             if left >= BLOCK:
-                tl.store(grad + i, turned)
+                tl.store(grad + i, through)
             else:
-                tl.store(grad + i, turned, mask=i < left)
+                tl.store(grad + i, through, mask=i < left)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from softprune import multi_tensor
-from softprune.columns import Column, levels
+from softprune.columns import Column, levels, rest
 from softprune.multi_tensor import Pairs
 
 Level = float | Tensor
@@ -105,9 +105,7 @@ class SoftThreshold(Prox):
 
     def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
         (d,) = columns
-        if not isinstance(d, Tensor):
-            return super().pull_back(grads, d, overwrite=overwrite)
-        return [multi_tensor.subgradient(grads, d, overwrite)]
+        return multi_tensor.subgradient(grads, d, overwrite=overwrite)
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class Blend(Prox):
 
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
         d, k = levels
-        return theta - (1 - k) * _clip(theta, d)
+        return theta - rest(k, theta) * _clip(theta, d)
 
     def penalty(self, w: Tensor, *levels: Level) -> Tensor:
         d, k = levels
@@ -137,3 +135,11 @@ class Blend(Prox):
     def final(self, theta: Tensor, w: Tensor, *levels: Level) -> Tensor:
         d, _ = levels
         return theta - _clip(theta, d)
+
+    def write(self, weights: Pairs, *columns: Column) -> None:
+        d, k = columns
+        multi_tensor.soft_threshold(weights, d, k)
+
+    def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
+        d, k = columns
+        return multi_tensor.subgradient(grads, d, k, overwrite=overwrite)
