@@ -1,8 +1,8 @@
-"""Tables and figures of docs/results.md, from the runs that `benchmarks/findings.py` made.
+"""Tables and figures of docs/results.md and README.md, from the runs that `benchmarks/findings.py` made.
 
     python benchmarks/figures.py            # reads docs/data/findings, draws docs/images/findings-*.png
 
-In docs/results.md, what stands between `<!-- NAME -->` and `<!-- end -->` is replaced by the table of that name.
+In both, what stands between `<!-- NAME -->` and `<!-- end -->` is replaced by the table of that name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import matplotlib.pyplot as plt
 import torch
 from findings import DECAYS, FINALS, SPIKING_EPOCHS, STARTS, TABLES
 from matplotlib.axes import Axes
-from results import Results, Series, accuracies, at_equal_sparsity, side_by_side, sparsities
+from matplotlib.ticker import LogLocator, NullLocator
+from results import LEVELS, Results, Series, accuracies, at_equal_sparsity, side_by_side, sparsities
 from scipy.stats import spearmanr
+from summary import percent
 
 import softprune as sp
 from softprune import models
@@ -30,7 +32,9 @@ from softprune.markdown import table
 from softprune.training.plots import save as write
 
 DOCS = Path(__file__).parent.parent / "docs"
+PAGES = [DOCS / "results.md", DOCS.parent / "README.md"]
 STDS = {"slats": "S-LATS", "sine": "sine"}
+TRAINED = {"str": "STR", "str-gs": "STR-GS", "gpo": "GPO"}
 
 
 def frontier(axes: Axes, methods: dict[str, Series]) -> None:
@@ -48,8 +52,7 @@ def frontier(axes: Axes, methods: dict[str, Series]) -> None:
                 label=name,
             )
     axes.set(xscale="log", xlabel="weights left (%)", ylabel="accuracy (%)")
-    for formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-        formatter("{x:g}")
+    axes.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter="{x:g}")
     axes.invert_xaxis()
     legend(axes)
 
@@ -71,6 +74,30 @@ def save(figure: plt.Figure, name: str, images: Path) -> None:
 
 
 # -- the findings -----------------------------------------------------------------------------------------------------
+
+
+def overview(results: Results, images: Path) -> str:
+    """The README's picture and table: every method, and targets that are met."""
+    targets = results.targets()
+    methods = {"TargetSparsity": targets}
+    methods |= {
+        name: results.series(method, "final")
+        for method, name in {"slats": "S-LATS", "lats": "LATS", "sine": "STDS"}.items()
+    }
+    methods |= {name: results.series(method, "threshold_decay") for method, name in TRAINED.items()}
+    methods = {name: series for name, series in methods.items() if any(series.at(level) for level in LEVELS)}
+    figure, (left, right) = plots(2)
+    frontier(left, methods)
+    dense = [run.accuracy for run in results.dense()]
+    left.axhline(100 * statistics.fmean(dense), color="black", lw=0.8, ls="--")
+    left.set_title("ResNet-18 on CIFAR-10; dashed: dense")
+    for final, runs in targets.points.items():
+        epochs, shares = results.curve(targets.first(final), "sparsity")
+        right.plot(epochs, [100 * share for share in shares], label=f"target {runs[0].sparsity:.1%}")
+    right.set(title="asked for, and met", xlabel="epoch", ylabel="sparsity (%)")
+    legend(right)
+    save(figure, "overview", images)
+    return at_equal_sparsity(methods) + f"\n\nDense: {percent(dense)}."
 
 
 def lats(results: Results, images: Path) -> str:
@@ -147,8 +174,7 @@ def init(results: Results, images: Path) -> str:
 
 def trained(results: Results, images: Path) -> str:
     methods = {"S-LATS": results.series("slats", "final"), "STDS (sine)": results.series("sine", "final")}
-    names = {"str": "STR", "str-gs": "STR-GS", "gpo": "GPO"}
-    methods |= {name: results.series(method, "threshold_decay") for method, name in names.items()}
+    methods |= {name: results.series(method, "threshold_decay") for method, name in TRAINED.items()}
     figure, (left, middle, right) = plots(3)
     frontier(left, methods)
     starts = results.series("str", "init", threshold_decay="0.0005")
@@ -165,12 +191,13 @@ def trained(results: Results, images: Path) -> str:
 
 
 def batch(results: Results, images: Path) -> str:
-    methods = {
-        "256": results.series("slats", "final", batch="256", lr="0.28"),
-        "512": results.series("slats", "final"),
-        "1024": results.series("slats", "final", batch="1024", lr="0.56"),
-    }
-    return at_equal_sparsity({f"batch {size}": series for size, series in methods.items()})
+    sizes = {"256": {"batch": "256", "lr": "0.28"}, "512": {}, "1024": {"batch": "1024", "lr": "0.56"}}
+    levels = (0.95, 0.98)
+    rows = []
+    for size, settings in sizes.items():
+        series = results.series("slats", "final", **settings)
+        rows.append([size, accuracies(results.dense(**settings)), *(percent(series.at(level)) for level in levels)])
+    return table(["batch", "dense", *(f"S-LATS at {level:.0%}" for level in levels)], rows)
 
 
 def warmup(results: Results, images: Path) -> str:
@@ -249,6 +276,7 @@ def stages(layers: Iterable[tuple[str, float, int]]) -> dict[str, float]:
 
 
 FINDINGS: dict[str, Callable[[Results, Path], str]] = {
+    "overview": overview,
     "lats": lats,
     "target": target,
     "schedules": schedules,
@@ -267,19 +295,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=Path, default=TABLES)
     parser.add_argument("--images", type=Path, default=DOCS / "images")
-    parser.add_argument("--page", type=Path, default=DOCS / "results.md")
+    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES)
     options = parser.parse_args()
     results = Results(options.tables)
     if not results.outcomes:
         parser.error(f"there are no runs in {options.tables}: `python benchmarks/findings.py` makes them")
-    text = options.page.read_text() if options.page.exists() else ""
+    texts = {page: page.read_text() for page in options.pages}
     for name, finding in FINDINGS.items():
         made = finding(results, options.images)
         print(f"\n{name}\n\n{made}")
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text = place.sub(lambda match, made=made: f"{match[1]}{made}\n{match[2]}", text)
-    if options.page.exists():
-        options.page.write_text(text)
+        for page, text in texts.items():
+            texts[page] = place.sub(lambda match, made=made: f"{match[1]}{made}\n{match[2]}", text)
+    for page, text in texts.items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":

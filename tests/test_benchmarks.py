@@ -51,19 +51,21 @@ def test_a_grid_does_only_what_is_missing(tmp_path, capfd):
     assert any(row["pull"] for row in tables.curve(names[1]))
 
 
-def test_the_page_says_what_the_tables_say(tmp_path, monkeypatch):
-    page = ROOT / "docs" / "results.md"
-    (tmp_path / "results.md").write_text(page.read_text())
-    monkeypatch.setattr(sys, "argv", ["figures.py", "--images", str(tmp_path), "--page", str(tmp_path / "results.md")])
+def test_the_pages_say_what_the_tables_say(tmp_path, monkeypatch):
+    copies = [tmp_path / page.name for page in figures.PAGES]
+    for copy, page in zip(copies, figures.PAGES, strict=True):
+        copy.write_text(page.read_text())
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--images", str(tmp_path), "--pages", *map(str, copies)])
     figures.main()
-    text = (tmp_path / "results.md").read_text()
-    assert text == page.read_text()
+    texts = [copy.read_text() for copy in copies]
+    assert texts == [page.read_text() for page in figures.PAGES]
     for name in figures.FINDINGS:
-        (block,) = re.findall(f"<!-- {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+        (block,) = re.findall(f"<!-- {name} -->\n(.*?)<!-- end -->", "".join(texts), re.DOTALL)
         assert block.startswith("| ")
         assert block.count("<!--") == 0
-    for image in re.findall(r"\]\((images/.*?)\)", text):
-        assert (page.parent / image).exists()
+    for page in figures.PAGES:
+        for image in re.findall(r"\]\(([a-z/]*images/.*?)\)", page.read_text()):
+            assert (page.parent / image).exists()
 
 
 def test_every_run_of_the_tables_belongs_to_a_finding():
