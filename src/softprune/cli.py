@@ -131,6 +131,8 @@ def report(
         tensors = weights.read(run.newest_weights() if run is not None else path)
         result = summarize_tensors(tensors, run.config.exclude if run is not None else ())
     typer.echo(result.to_markdown() if markdown else str(result))
+    if run is not None and complete is None:
+        typer.echo(run.progress())
     for name, value in (complete or {}).get("figures", {}).items():
         typer.echo(f"{name}: {value:,.4g}")
 

@@ -42,13 +42,14 @@ def totals(values: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     for i, p in enumerate(parameters):
         if (key := sharding(p)) is not None:
             alike.setdefault(key, []).append(i)
-    values = values.clone()
+    whole = values
     for (mesh, placements), members in alike.items():
         partial = [Replicate() if placement.is_replicate() else Partial() for placement in placements]
         if len(members) == len(parameters):  # as FSDP2 does it: no index, for which the device would be waited for
             return DTensor.from_local(values, mesh, partial).full_tensor()
-        values[members] = DTensor.from_local(values[members], mesh, partial).full_tensor()
-    return values
+        sums = DTensor.from_local(values[members], mesh, partial).full_tensor()
+        whole = whole.index_copy(0, torch.tensor(members, device=whole.device), sums)
+    return whole
 
 
 def _sharded(tensor: Tensor) -> bool:

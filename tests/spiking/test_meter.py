@@ -229,3 +229,12 @@ def test_max_pooling_keeps_spikes_spikes():
     network, x = sew_resnet18(num_classes=3), torch.randn(2, 3, 64, 64)
     values = {layer.name for layer in watch(network, x).operations if not layer.spikes}
     assert values == {"conv1", "fc"}
+
+
+def test_weights_that_are_not_counted_are_named():
+    network = nn.Sequential(nn.Linear(4, 4), IF(), nn.MultiheadAttention(4, 1))
+    with (
+        pytest.warns(UserWarning, match=r"of 2.in_proj_weight are not counted. .* Meter knows Linear, Conv1d"),
+        Meter(network),
+    ):
+        pass

@@ -129,3 +129,5 @@ def test_refusals():
         SEWResNet((1,), 10, T=0)
     with pytest.raises(ConfigError, match=r"takes N × C × H × W or 4 × N × C × H × W. Got 3 × 2 × 1 × 8 × 8."):
         sew_digits()(torch.zeros(3, 2, 1, 8, 8))
+    with pytest.raises(ConfigError, match=r"Neurons need at least one time step, T × N × …. Got the shape \(0, 3\)."):
+        IF()(torch.zeros(0, 3))

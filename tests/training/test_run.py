@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,8 +18,10 @@ import torch
 from lightning.pytorch import Callback
 from safetensors import safe_open
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from softprune import recipes
+from softprune.cli import app
 from softprune.errors import CheckpointError, ConfigError
 from softprune.training import checkpoint, history, weights
 from softprune.training.config import Config
@@ -231,6 +234,25 @@ def test_a_bad_checkpoint_is_refused_without_running_it_and_the_one_before_is_us
     assert said[1].endswith("step-000000024.ckpt.")
     assert same_weights(run.folder, complete.folder)
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(tmp_path):
+    run = interrupted(tmp_path / "run")
+    folder, names = run.folder / "checkpoints", []
+    (folder / "step-000000040.ckpt").write_bytes(b"damaged")
+    train(run, [At(27, lambda: names.extend(path.name for path in checkpoint.find(folder)))])
+    assert names == ["step-000000027.ckpt", "step-000000026.ckpt"]
+
+
+def test_the_progress_of_a_run_that_is_not_complete(tmp_path):
+    config = recipes.get("digits/gpo").config.override(["epochs=3", "network=mlp"])
+    run = Run.create(tmp_path / "run", config)
+    train(run, [At(40, lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    said = run.progress()
+    assert re.match(r"The run is not complete: step 41, loss [\d.]+, sparsity [\d.]+%, threshold [\d.e-]+, acc", said)
+    assert said.endswith("%. GPO's weights become exactly zero when it is.")
+    result = CliRunner().invoke(app, ["report", str(run.folder)])
+    assert result.output.endswith(said + "\n")
 
 
 def test_model_files_of_strangers_run_nothing(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ input, with the fan-out found by pulling ones back through the layer; no pass ov
 from __future__ import annotations
 
 import copy
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,11 +72,19 @@ class Meter:
     def __enter__(self) -> Self:
         self._open.enter_context(torch.compiler.set_stance("force_eager"))
         self._open.enter_context(self.network.register_forward_hook(self._count))
+        uncounted = {name for name, p in self.network.named_parameters() if p.ndim > 1}
         for name, m in self.network.named_modules():
             if isinstance(m, BaseNode):
                 self._open.enter_context(m.register_forward_hook(partial(self._fired, name)))
             elif (kind := next((kind for kind in KINDS if isinstance(m, kind)), None)) is not None:
                 self._open.enter_context(m.register_forward_hook(partial(self._reached, name, kind)))
+                uncounted.discard(f"{name}.weight")
+        if uncounted:
+            warnings.warn(
+                f"The synaptic operations of {', '.join(sorted(uncounted))} are not counted. This is because Meter "
+                f"knows {', '.join(kind.__name__ for kind in KINDS)}.",
+                stacklevel=2,
+            )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -45,6 +45,10 @@ class Spiking(neuron.BaseNode):  # type: ignore[misc]
     def materialize_states(
         self, inputs: tuple[Tensor, ...], states: tuple[Any, ...], step_mode: str
     ) -> tuple[Any, ...]:
+        if len(inputs[0]) == 0:
+            raise ConfigError(
+                f"Neurons need at least one time step, T × N × …. Got the shape {tuple(inputs[0].shape)}."
+            )
         x = inputs[0][0]
         dtype = torch.promote_types(x.dtype, torch.float32)
         return (torch.full_like(x, states[0], dtype=dtype, requires_grad=False),)

@@ -144,11 +144,14 @@ class Checkpoints(Callback):
         return bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
 
     def save(self, trainer: Trainer) -> None:
-        trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}.ckpt")
+        """Keep the last ones. What claims to be newer than this was damaged, or training would have begun there."""
+        new = self.folder / f"step-{trainer.global_step:09d}.ckpt"
+        trainer.save_checkpoint(new)
         self._saved_at = time.monotonic()
         if trainer.is_global_zero:
-            for old in find(self.folder)[KEEP:]:
-                old.unlink(missing_ok=True)
+            found = find(self.folder)
+            for path in set(found) - set([path for path in found if path <= new][:KEEP]):
+                path.unlink(missing_ok=True)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint["rng"] = torch.get_rng_state()

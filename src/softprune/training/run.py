@@ -144,6 +144,17 @@ class Run:
         rows = history.read(self.folder / "history.jsonl")
         return replace(report, penalty=next((row["penalty"] for row in reversed(rows) if "penalty" in row), None))
 
+    def progress(self) -> str:
+        """How far a run is that is not complete: what was last written of each number."""
+        last: dict[str, Any] = {}
+        for row in history.read(self.folder / "history.jsonl"):
+            last |= row
+        forms = {"loss": ".4g", "sparsity": ".2%", "threshold": ".4g", "accuracy": ".2%"}
+        numbers = [f"step {last.get('step', 0):,}"]
+        numbers += [f"{name} {last[name]:{form}}" for name, form in forms.items() if name in last]
+        blend = " GPO's weights become exactly zero when it is." if self.config.method == "gpo" else ""
+        return f"The run is not complete: {', '.join(numbers)}.{blend}"
+
     def newest_weights(self) -> Path:
         """The model file of a complete run, the newest checkpoint of another."""
         checkpoints = checkpoint.find(self.folder / "checkpoints")
