@@ -146,6 +146,7 @@ class Pull(Callback):
 
 
 _images: data.Dataset | None = None
+_compiled: tuple[str, int] | None = None  # the network and the batch of the last run
 
 
 def prepare(folder: Path | None) -> None:
@@ -161,7 +162,10 @@ def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
         config = replace(config, data=str(folder))
     if not CUDA:
         config = replace(config, compile=False, precision="32-true")
-    torch.compiler.reset()  # the last run's network is gone, and a process may compile few before it gives up
+    global _compiled
+    if _compiled != (config.network, config.batch):  # else what is compiled already serves again
+        torch.compiler.reset()
+        _compiled = config.network, config.batch
     begin, pull = time.perf_counter(), Pull()
     with tempfile.TemporaryDirectory() as out:
         run = Run.create(Path(out) / "run", config)
