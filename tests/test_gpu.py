@@ -58,10 +58,10 @@ def test_the_gpu_rounds_as_the_cpu_does(dtype, blend):
     theta = torch.randn(10_000, dtype=dtype)
     d = theta.abs().double().sort().values[::100].tolist()
     for i, level in enumerate(x * (1 + e) for x in d for e in (-1e-4, 0.0, 1e-4)):
-        blends = [i / len(d) / 3] if blend else None
+        columns = [[level], [i / len(d) / 3]][: 1 + blend]
         w, moved = torch.empty_like(theta), torch.empty_like(theta, device="cuda")
-        multi_tensor.soft_threshold(Pairs([w], [theta]), [level], blends)
-        multi_tensor.soft_threshold(Pairs([moved], [theta.cuda()]), [level], blends)
+        multi_tensor.soft_threshold(Pairs([w], [theta]), *columns)
+        multi_tensor.soft_threshold(Pairs([moved], [theta.cuda()]), *columns)
         assert torch.equal(moved.cpu(), w)
 
 

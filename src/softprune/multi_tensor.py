@@ -93,67 +93,59 @@ class Pairs:
             )
 
 
-def soft_threshold(pairs: Pairs, d: Column, k: Column | None = None) -> None:
-    """w ← S_d(θ) for every pair, in place, without waiting for the device; with k, w ← (1 − k)·S_d(θ) + k·θ."""
-    blend = k is not None
+def soft_threshold(pairs: Pairs, *columns: Column) -> None:
+    """w ← S_d(θ) for every pair, in place, without waiting for the device; with k after d, (1 − k)·S_d(θ) + k·θ."""
     if pairs.launchable:
-        arguments = _on_devices(d, k, pairs.table.device)
-        pairs.launch(_soft_threshold_kernel, *arguments, len(pairs.xs), BLEND=blend, COMPUTE=pairs.compute)
+        constants = {"BLEND": len(columns) == 2, "COMPUTE": pairs.compute}
+        pairs.launch(_soft_threshold_kernel, *_two(columns, pairs), len(pairs.xs), **constants)
         return
-    placed = [levels(column, pairs.thetas) for column in _given(d, k)]
-    for w, theta, level, *blends in zip(pairs.xs, pairs.thetas, *placed, strict=True):
-        torch.clamp(theta, -level, level, out=w)
-        for blended in blends:
-            w.mul_(rest(blended, w))
+    placed = [levels(column, pairs.thetas) for column in columns]
+    for w, theta, d, *blend in zip(pairs.xs, pairs.thetas, *placed, strict=True):
+        torch.clamp(theta, -d, d, out=w)
+        for k in blend:
+            w.mul_(rest(k, w))
         torch.sub(theta, w, out=w)
 
 
-def subgradient(pairs: Pairs, d: Column, k: Column | None = None, *, overwrite: bool) -> list[Tensor]:
-    """dL/dd, and dL/dk, for every pair and for the columns that are tensors; with ``overwrite``, dL/dw ← dL/dθ.
+def subgradient(pairs: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
+    """dL/dw -> dL/dd, or dL/dd and dL/dk, of the columns that are tensors; with ``overwrite``, dL/dw ← dL/dθ.
 
-    Without k:  dL/dθ = dL/dw where |θ| > d, else 0        dL/dd = −Σ dL/dw · sign(θ) over |θ| > d
-    With k:     dL/dθ = dL/dw where |θ| > d, else k·dL/dw  dL/dd is (1 − k) times that, dL/dk = Σ dL/dw · clamp(θ, ±d)
+    d alone   dL/dθ = dL/dw where |θ| > d, else 0         dL/dd = −Σ dL/dw · sign(θ) over |θ| > d
+    d and k   dL/dθ = dL/dw where |θ| > d, else k·dL/dw   dL/dd is 1 − k times that, dL/dk = Σ dL/dw · clamp(θ, −d, d)
     """
-    given = _given(d, k)
-    sums = (_launch_subgradient if pairs.launchable else _loop_subgradient)(pairs, d, k, overwrite)
-    return [x.to(column) for x, column in zip(sums, given, strict=True) if isinstance(column, Tensor)]
+    sums = (_launch_subgradient if pairs.launchable else _loop_subgradient)(pairs, columns, overwrite)
+    return [x.to(column) for x, column in zip(sums, columns, strict=True) if isinstance(column, Tensor)]
 
 
-def _launch_subgradient(pairs: Pairs, d: Column, k: Column | None, overwrite: bool) -> list[Tensor]:
-    blend = k is not None
-    partial = torch.empty((1 + blend, pairs.blocks.number), dtype=pairs.sums, device=pairs.table.device)
-    arguments = *_on_devices(d, k, pairs.table.device), partial
-    constants = {"BLEND": blend, "OVERWRITE": overwrite, "COMPUTE": pairs.compute}
-    pairs.launch(_subgradient_kernel, *arguments, len(pairs.xs), **constants)
+def _launch_subgradient(pairs: Pairs, columns: Sequence[Column], overwrite: bool) -> list[Tensor]:
+    partial = torch.empty((len(columns), pairs.blocks.number), dtype=pairs.sums, device=pairs.table.device)
+    constants = {"BLEND": len(columns) == 2, "OVERWRITE": overwrite, "COMPUTE": pairs.compute}
+    pairs.launch(_subgradient_kernel, *_two(columns, pairs), partial, len(pairs.xs), **constants)
     lengths = pairs.blocks.lengths
     return [torch.segment_reduce(x, "sum", lengths=lengths, unsafe=True, initial=0.0) for x in partial]
 
 
-def _loop_subgradient(pairs: Pairs, d: Column, k: Column | None, overwrite: bool) -> list[Tensor]:
+def _loop_subgradient(pairs: Pairs, columns: Sequence[Column], overwrite: bool) -> list[Tensor]:
     device = pairs.thetas[0].device
     sums = []
-    placed = [levels(column, pairs.thetas) for column in _given(d, k)]
-    for grad, theta, level, *blends in zip(pairs.xs, pairs.thetas, *placed, strict=True):
-        outside = theta.abs() > level
-        through = torch.where(outside, grad, 0.0)
-        slopes = [-(through * theta.sign()).sum(dtype=pairs.sums)]
-        for blended in blends:
-            slopes = [(1 - blended) * slopes[0], (grad * theta.clamp(-level, level).to(pairs.sums)).sum()]
-            through = torch.where(outside, grad, blended * grad)
+    placed = [levels(column, pairs.thetas) for column in columns]
+    for grad, theta, d, *blend in zip(pairs.xs, pairs.thetas, *placed, strict=True):
+        outside = theta.abs() > d
+        turned = torch.where(outside, grad, 0.0)
+        slopes = [-(turned * theta.sign()).sum(dtype=pairs.sums)]
+        for k in blend:
+            slopes = [(1 - k) * slopes[0], (grad * theta.clamp(-d, d).to(pairs.sums)).sum()]
+            turned = torch.where(outside, grad, k * grad)
         if overwrite:
-            grad.copy_(through)
+            grad.copy_(turned)
         sums.append([x.to(device) for x in slopes])
     return [torch.stack(column) for column in zip(*sums, strict=True)]
 
 
-def _given(d: Column, k: Column | None) -> list[Column]:
-    return [d] if k is None else [d, k]
-
-
-def _on_devices(d: Column, k: Column | None, device: torch.device) -> tuple[Tensor, Tensor]:
-    """d and k; where there is no k, the kernels do not look at it."""
-    thresholds = on_device(d, device)
-    return thresholds, thresholds if k is None else on_device(k, device)
+def _two(columns: Sequence[Column], pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """d and k on the device; where there is no k, kernels are given d twice, and look once."""
+    placed = [on_device(column, pairs.table.device) for column in columns]
+    return placed[0], placed[-1]
 
 
 def on_device(d: Column, device: torch.device) -> Tensor:
@@ -276,15 +268,15 @@ if triton is not None:
             x = tl.load(theta + i, mask=i < left, other=0.0).to(COMPUTE)
             g = tl.load(grad + i, mask=i < left, other=0.0)
         outside = tl.abs(x) > d
-        through = tl.where(outside, g, 0.0).to(ELEMENT)
-        slope = tl.sum(tl.where(x > 0, -through.to(COMPUTE), through.to(COMPUTE)))
+        turned = tl.where(outside, g, 0.0).to(ELEMENT)
+        slope = tl.sum(tl.where(x > 0, -turned.to(COMPUTE), turned.to(COMPUTE)))
         if BLEND:
             slope *= 1 - k
             tl.store(partial + tl.num_programs(0) + tl.program_id(0), tl.sum(g.to(COMPUTE) * _clip(x, d)))
-            through = tl.where(outside, g, (k * g.to(COMPUTE)).to(ELEMENT))
+            turned = tl.where(outside, g, (k * g.to(COMPUTE)).to(ELEMENT))
         tl.store(partial + tl.program_id(0), slope)
         if OVERWRITE:
             if left >= BLOCK:
-                tl.store(grad + i, through)
+                tl.store(grad + i, turned)
             else:
-                tl.store(grad + i, through, mask=i < left)
+                tl.store(grad + i, turned, mask=i < left)

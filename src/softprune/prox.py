@@ -100,12 +100,10 @@ class SoftThreshold(Prox):
         return w + d * w.sign()
 
     def write(self, weights: Pairs, *columns: Column) -> None:
-        (d,) = columns
-        multi_tensor.soft_threshold(weights, d)
+        multi_tensor.soft_threshold(weights, *columns)
 
     def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
-        (d,) = columns
-        return multi_tensor.subgradient(grads, d, overwrite=overwrite)
+        return multi_tensor.subgradient(grads, *columns, overwrite=overwrite)
 
 
 @dataclass(frozen=True)
@@ -137,9 +135,7 @@ class Blend(Prox):
         return theta - _clip(theta, d)
 
     def write(self, weights: Pairs, *columns: Column) -> None:
-        d, k = columns
-        multi_tensor.soft_threshold(weights, d, k)
+        multi_tensor.soft_threshold(weights, *columns)
 
     def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
-        d, k = columns
-        return multi_tensor.subgradient(grads, d, k, overwrite=overwrite)
+        return multi_tensor.subgradient(grads, *columns, overwrite=overwrite)
