@@ -40,6 +40,9 @@ def test_flops_per_weight_by_hand():
     assert uses == {"0.weight": 25.0, "3.weight": 1.0}
     assert model.training
     assert not model[0]._forward_hooks
+    frozen = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval(), nn.Linear(2, 2))
+    sp.flops_per_weight(frozen, torch.zeros(3, 2))
+    assert [module.training for module in frozen] == [True, False, True]
     tokens = sp.flops_per_weight(nn.Linear(6, 5), torch.zeros(2, 11, 6))
     assert tokens == {"weight": 11.0}
 

@@ -2,6 +2,7 @@
 
 import gc
 import re
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -35,7 +36,7 @@ def test_what_a_schedule_refuses(schedule):
 @pytest.mark.parametrize("beta", [0.0, 1.0, -0.5, 2.0, float("nan")])
 def test_pgh_refuses_a_beta_outside_0_and_1_and_names_its_limits(beta):
     refused(lambda: sp.PGH(0.5, 10, beta=beta), f"`PGH(beta=...)` must be > 0 and < 1. Got {beta}.")
-    refused(lambda: sp.PGH(0.5, 10, beta=beta), "write `Constant(0.5, start=1)`; for a constant penalty")
+    refused(lambda: sp.PGH(0.5, 10, beta=beta), "write `Constant(0.5)`; for a constant penalty")
     refused(lambda: sp.PGH(0.5, 10, beta=beta), "write `SLATS(0.5, 10)`.")
 
 
@@ -140,7 +141,7 @@ def test_a_pattern_that_matches_nothing(argument):
 
 
 def test_a_selection_of_nothing():
-    text = "`select` found nothing to prune: no parameter with two dimensions or more is left. Candidates: "
+    text = "no parameter is left that has two dimensions or more and `weight` in its name. Candidates: "
     refused(lambda: sp.select(nn.LayerNorm(4)), text + "weight, bias.")
     refused(lambda: sp.select(network(), exclude=["*"]), text + "0.weight, 0.bias, 2.weight, 2.bias.")
     refused(lambda: sp.select(nn.Sequential(*(nn.LayerNorm(2) for _ in range(9)))), "6 more.")
@@ -197,6 +198,7 @@ def pruner(**arguments):
         ({"threshold": sp.SLATS}, TypeError, "`Pruner(threshold=...)` must be a schedule or a threshold. Got <class"),
         ({"prox": sp.SoftThreshold}, TypeError, "must be a prox, such as `softprune.SoftThreshold()`. Got <class"),
         ({"prox": None}, TypeError, "must be a prox, such as `softprune.SoftThreshold()`. Got None."),
+        ({"prox": sp.Blend()}, TypeError, "Blend() reads d and k, and Scheduled gives 1 of them. Leave `prox` out"),
         (
             {"gradient": "identity"},
             TypeError,
@@ -226,6 +228,36 @@ def test_the_state_of_another_model():
     refused(lambda: other.load_state_dict(run.pruner.state_dict()), text)
     loss_of(run.model, 0).backward()
     run.optimizer.step()
+
+
+def test_a_pruner_that_cannot_be_built_claims_nothing(monkeypatch):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), optimizer, threshold=sp.Constant(0.1))
+    with monkeypatch.context() as patch:
+        patch.setattr(sp.SoftThreshold, "write", lambda *_: 1 / 0)
+        refused(build, "division by zero", ZeroDivisionError)
+    assert not optimizer._optimizer_step_pre_hooks
+    build()
+
+
+def test_a_detached_pruner_has_no_state():
+    run = Run.of("sgd")
+    saved = run.pruner.state_dict()
+    run.pruner.detach()
+    text = "A detached pruner has no state. Save or load it before `detach()`."
+    refused(run.pruner.state_dict, text, RuntimeError)
+    refused(lambda: run.pruner.load_state_dict(saved), text, RuntimeError)
+
+
+def test_a_curve_that_cannot_be_remembered():
+    @dataclass
+    class Curve:
+        def __call__(self, x: float) -> float:
+            return 1.0
+
+    refused(lambda: sp.SLATS(1.0, 10, lr=Curve()), "`SLATS(lr=...)` must be hashable", TypeError)
+    refused(lambda: sp.PGH(1.0, 10, 0.1, lr=Curve()), "`PGH(lr=...)` must be hashable", TypeError)
 
 
 def test_summarize_takes_a_pruner_or_a_model():

@@ -44,5 +44,7 @@ def test_odds_and_shares(share):
 def test_growth_stops_when_learning_does():
     assert law.growth(1.0, law.annealing(0.0, 0.0, 0.1)) == 1.0
     assert law.annealing(0.1, 0.1, 0.1) == 1.0  # a constant learning rate does not anneal
+    assert law.annealing(0.1, 0.0, 0.1) == pytest.approx(1 + law.ANNEALING)
+    assert law.annealing(0.05, 0.0, 0.1) == pytest.approx(1 + law.ANNEALING / 2)
     assert law.growth(0.5, law.annealing(0.05, 0.0, 0.1)) > law.growth(0.7, law.annealing(0.02, 0.0, 0.1)) > 1
     assert 1 < law.growth(0.0, 1.4) < 1e6

@@ -1,6 +1,7 @@
 """Between steps the model is the user's: weights set from outside are kept, and a failed step does no harm."""
 
 import copy
+import pickle
 import warnings
 
 import pytest
@@ -46,6 +47,28 @@ def test_weights_set_from_outside_are_kept(how):
     optimizer.step()
     assert pruner.theta["weight"].tolist() == [[1.0, 1.25, 0.125, 0.75]]
     assert torch.equal(model.weight, new)
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda things: pickle.loads(pickle.dumps(things))])
+def test_a_copy_keeps_weights_set_from_outside(clone):
+    model, optimizer, pruner = pruned()
+    with torch.no_grad():
+        model.weight[0, 1] = 1.0
+    model, optimizer, pruner = clone((model, optimizer, pruner))
+    optimizer.step()
+    assert pruner.theta["weight"].tolist() == [[1.0, 1.25, 0.125, -0.25]]
+    assert model.weight.tolist() == [[0.75, 1.0, 0.0, 0.0]]
+
+
+def test_hooks_of_others_see_the_sparse_weights_whenever_they_were_registered():
+    model = nn.Linear(4, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    optimizer.register_step_post_hook(lambda *_: seen.append(int((model.weight == 0).sum())))
+    sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(10.0))
+    optimizer.register_step_post_hook(lambda *_: seen.append(int((model.weight == 0).sum())))
+    optimizer.step()
+    assert seen == [4, 4]
 
 
 def test_a_gradient_on_weights_from_outside_moves_their_theta():
@@ -130,6 +153,19 @@ class Failing(torch.optim.SGD):
         if self.broken:
             raise RuntimeError("device lost")
         return loss
+
+
+def test_a_step_that_failed_is_tried_again_with_the_gradient_of_one():
+    run, other = (Run.of(lambda groups: Failing(groups, lr=0.1), METHODS["str"]) for _ in range(2))
+    for one in (run, other):
+        loss_of(one.model, 0).backward()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.SGD, "step", lambda self, closure=None: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.optimizer.step()
+    run.optimizer.step()
+    other.optimizer.step()
+    assert_same(run, other)
 
 
 def failed(method: str = "slats") -> Run:

@@ -5,6 +5,7 @@ import io
 import math
 import statistics
 import weakref
+from collections.abc import Container
 from itertools import product
 
 import pytest
@@ -54,13 +55,19 @@ def network() -> nn.Module:
     )
 
 
-def train(model: nn.Module, optimizer: Optimizer, scheduler, pruner: sp.Pruner, until: int) -> list[float]:
-    """Thresholds after each step."""
+def train(
+    model: nn.Module, optimizer: Optimizer, scheduler, pruner: sp.Pruner, until: int, disturbed: Container[int] = ()
+) -> list[float]:
+    """Thresholds after each step; in some, the learning rate is not the scheduler's."""
     thresholds = []
     for step in range(pruner.step, until):
         order = torch.randperm(len(X), generator=torch.Generator().manual_seed(step))[:BATCH]
         nn.functional.cross_entropy(model(X[order]), Y[order]).backward()
+        foretold = optimizer.param_groups[0]["lr"]
+        if step in disturbed:
+            optimizer.param_groups[0]["lr"] = 0.5 * foretold
         optimizer.step()
+        optimizer.param_groups[0]["lr"] = foretold
         scheduler.step()
         optimizer.zero_grad()
         thresholds.append(max(pruner.source.levels) if isinstance(pruner.source, Controller) else 0.0)
@@ -329,6 +336,38 @@ def test_it_resumes_bit_for_bit(stop, options):
         train(model, opt, scheduler, pruner, STEPS)
         results.append(copy.deepcopy(model.state_dict()))
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_a_scheduler_that_was_left_aside_stays_so_after_a_resume():
+    results = []
+    for pause in (None, 100):
+        model = network()
+        opt = OPTIMIZERS["sgd"](model.parameters())
+        scheduler = SCHEDULES["cosine"](opt)
+        pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler))
+        with pytest.warns(UserWarning, match="not what `lr_scheduler` foretold"):
+            train(model, opt, scheduler, pruner, 100, disturbed=range(30, 60))
+        if pause is not None:
+            weights, saved, schedule = (copy.deepcopy(x.state_dict()) for x in (model, opt, scheduler))
+            pruner.detach()
+            model = network()
+            opt = OPTIMIZERS["sgd"](model.parameters())
+            scheduler = SCHEDULES["cosine"](opt)
+            pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler))
+            model.load_state_dict(weights)
+            opt.load_state_dict(saved)
+            scheduler.load_state_dict(schedule)
+        train(model, opt, scheduler, pruner, STEPS)
+        results.append(model.state_dict())
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_a_scheduler_of_another_optimizer_is_refused():
+    model, other = network(), network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = SCHEDULES["cosine"](OPTIMIZERS["sgd"](other.parameters()))
+    with pytest.raises(ValueError, match="Is an `lr_scheduler` the one of another optimizer"):
+        sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler))
 
 
 def test_states_of_other_thresholds_are_refused():

@@ -117,12 +117,13 @@ def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
         for name, module in model.named_modules()
         if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED))
     ]
-    training = model.training
+    training = [module for module in model.modules() if module.training]
     try:
         with torch.no_grad():
             model.eval()(*example)
     finally:
-        model.train(training)
+        for module in training:
+            module.training = True
         for handle in handles:
             handle.remove()
     return uses

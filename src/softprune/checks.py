@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
+from softprune.columns import Columns
 from softprune.prox import Prox
 from softprune.threshold import Threshold, Trainable
 
@@ -48,6 +49,20 @@ def factors(threshold: object, prox: object, gradient: object) -> None:
         raise TypeError(
             f"`Pruner(gradient=...)` must be `softprune.identity` or `softprune.subgradient`. Got {gradient!r}."
         )
+
+
+def columns(prox: Prox, columns: Columns, threshold: Threshold) -> None:
+    """Refuse a threshold that gives other levels than the prox reads."""
+    if len(prox.reads) != len(columns):
+        raise TypeError(
+            f"{prox} reads {' and '.join(prox.reads)}, and {type(threshold).__name__} gives {len(columns)} of them. "
+            "Leave `prox` out: each threshold brings the prox that fits it."
+        )
+
+
+def attached(handles: Sequence[object]) -> None:
+    if not handles:
+        raise RuntimeError("A detached pruner has no state. Save or load it before `detach()`.")
 
 
 def claim(params: Mapping[str, Tensor], pruner: object) -> None:

@@ -38,7 +38,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """Polynomial decay: h(x) = (1 − x)^κ, κ being ``power``.
+    """Polynomial decay: h(x) = (1 − x)^κ, κ being ``power``; 0 is a constant learning rate.
 
     >>> Polynomial(power=1.0).integral(1.0)
     0.5
@@ -47,8 +47,8 @@ class Polynomial:
     power: float = 0.9
 
     def __post_init__(self) -> None:
-        if not self.power > 0:
-            raise ValueError(f"`Polynomial(power=...)` must be > 0. Got {self.power}.")
+        if not self.power >= 0:
+            raise ValueError(f"`Polynomial(power=...)` must be >= 0. Got {self.power}.")
 
     def __call__(self, x: float) -> float:
         return float((1.0 - x) ** self.power)

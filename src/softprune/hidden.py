@@ -69,11 +69,15 @@ class Hidden:
 
     def __getstate__(self) -> dict[str, Any]:
         derived = ("_locals", "ws", "thetas", "pairs", "_versions")
-        return {key: value for key, value in self.__dict__.items() if key not in derived}
+        kept = {key: value for key, value in self.__dict__.items() if key not in derived}
+        return {**kept, "changed": [] if self.revealed else self.changed()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        changed = state.pop("changed")
         self.__dict__.update(state)
         self._look()
+        for i in changed:
+            self._versions[i] = -1
 
     def _look(self) -> None:
         """Note where w lies, and what was last written there."""

@@ -28,7 +28,13 @@ def innermost(optimizer: Any) -> Optimizer:
 def group_indices(optimizer: Optimizer, params: Iterable[Tensor]) -> list[int]:
     """For each parameter the number of its param group, whose learning rate it follows."""
     group = {id(p): i for i, g in enumerate(optimizer.param_groups) for p in g["params"]}
-    return [group[id(p)] for p in params]
+    try:
+        return [group[id(p)] for p in params]
+    except KeyError:
+        raise ValueError(
+            f"The {type(optimizer).__name__} does not hold all of the parameters that are pruned. Is an `lr_scheduler` "
+            "the one of another optimizer?"
+        ) from None
 
 
 def attach(
@@ -58,7 +64,10 @@ def attach(
         if depth == 0:
             after(not _skipped(optimizer))
 
-    return [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
+    handles = [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
+    hooks: Any = optimizer._optimizer_step_post_hooks
+    hooks.move_to_end(handles[1].id, last=False)  # others, such as averages, are to see w
+    return handles
 
 
 def _replace_closure(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,9 @@ def _clip(theta: Tensor, d: Any) -> Tensor:
 
 class Prox(ABC):
     """The map w(θ, d), its certificate, its derivative and its inverse."""
+
+    reads: ClassVar[tuple[str, ...]] = ("d",)
+    """Its levels, by name; a threshold gives as many columns."""
 
     @abstractmethod
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
@@ -115,6 +118,8 @@ class Blend(Prox):
     >>> Blend()(torch.tensor([0.5, 2.0]), 1.0, 0.5)
     tensor([0.2500, 1.5000])
     """
+
+    reads = ("d", "k")
 
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
         d, k = levels

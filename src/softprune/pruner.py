@@ -69,9 +69,10 @@ class Pruner:
         self.source = self.source.watch(self._hidden)
         self._columns = self._previous = self.source.initial(len(self.params))
         self._lrs = [0.0] * len(self.params)
-        self._attach()
+        checks.columns(self.prox, self._columns, self.source)
         with torch.no_grad():
             self._write()
+        self._attach()
 
     # -- Algorithm 1 ---------------------------------------------------------------------------------------
 
@@ -139,6 +140,7 @@ class Pruner:
         if self._hidden.revealed:
             self._hidden.conceal()
             self._write()
+            self._clear_trained()
         elif changed := self._hidden.changed():
             self._hidden.adopt({i: self._followed(i) for i in changed})
 
@@ -265,6 +267,7 @@ class Pruner:
     @torch.no_grad()
     def _snapshot(self) -> state.Snapshot:
         """Saving changes nothing: weights set from outside, such as an average, may be gone before the next step."""
+        checks.attached(self._handles)
         if self._hidden.revealed:
             self._settle()
         thetas = list(self._hidden)
@@ -280,6 +283,7 @@ class Pruner:
 
     @torch.no_grad()
     def _restore(self, snapshot: state.Snapshot) -> None:
+        checks.attached(self._handles)
         self._settle()
         self.source.load_state(snapshot.control)
         self.step = snapshot.step

@@ -137,6 +137,11 @@ class Integral(Schedule):
         return total
 
     def _check_curve(self, lr: Curve | None) -> None:
+        if getattr(lr, "__hash__", None) is None:
+            raise TypeError(
+                f"`{type(self).__name__}(lr=...)` must be hashable, since its integral is kept. Make the curve a "
+                "function, or a dataclass with `frozen=True`."
+            )
         for x in (i / 64 for i in range(65)):
             if lr is not None and not lr(x) >= 0:
                 raise ValueError(
@@ -185,7 +190,7 @@ class PGH(Integral):
         if not 0 < self.beta < 1:
             raise ValueError(
                 f"`PGH(beta=...)` must be > 0 and < 1. Got {self.beta}. For pruning at initialization "
-                f"(beta -> 0) write `Constant({self.final}, start=1)`; for a constant penalty (beta -> 1) write "
+                f"(beta -> 0) write `Constant({self.final})`; for a constant penalty (beta -> 1) write "
                 f"`SLATS({self.final}, {self.steps})`."
             )
         self._check_curve(self.lr)

@@ -45,8 +45,8 @@ def select(
     chosen = {name for name in chosen if not matches(name, patterns)}
     if not chosen:
         raise ValueError(
-            "`select` found nothing to prune: no parameter with two dimensions or more is left. "
-            f"Candidates: {_listing(everything)}."
+            "`select` found nothing to prune: no parameter is left that has two dimensions or more and `weight` in its "
+            f"name. Candidates: {_listing(everything)}."
         )
     return {name: p for name, p in everything.items() if name in chosen}
 

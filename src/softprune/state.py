@@ -140,7 +140,8 @@ def from_dict(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], train
 
 
 _WRONG_THRESHOLD = (
-    "Cannot load this state: its threshold is trained and the pruner's is not, or the other way round. "
+    "Cannot load this state: its threshold is trained and the pruner's is not, the other way round, or has other "
+    "parameters of its own. "
     "Build the Pruner with the kind of threshold that the state was saved with."
 )
 

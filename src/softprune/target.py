@@ -130,7 +130,7 @@ class Controller(Threshold):
         return min(d, final) if self.penalties[c] > 0 else max(d, final)
 
     def state(self) -> dict[str, float]:
-        numbers = {"learned": self.learned}
+        numbers = {"learned": self.learned, "foretold": float(self.lrs is not None)}
         for name, values in self._lists().items():
             numbers |= {f"{name}.{i}": value for i, value in enumerate(values)}
         return numbers
@@ -139,6 +139,8 @@ class Controller(Threshold):
         if state.keys() != self.state().keys():
             raise ValueError("Cannot load this state: it was saved with another kind of threshold than TargetSparsity.")
         self.learned = state["learned"]
+        if not state["foretold"]:
+            self.lrs = None
         for name, values in self._lists().items():
             values[:] = [state[f"{name}.{i}"] for i in range(len(values))]
 

@@ -9,7 +9,7 @@ import copy
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -233,7 +233,8 @@ def future_lrs(
         for group in optimizer.param_groups
     ]
     stand_in = SimpleNamespace(param_groups=groups, defaults=optimizer.defaults, step=None)
-    played = copy.deepcopy(lr_scheduler, memo={id(optimizer): stand_in})
+    shared = {id(module): module for module in _modules(lr_scheduler)}
+    played = copy.deepcopy(lr_scheduler, memo={id(optimizer): stand_in, **shared})
     lrs = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "step the optimizer first": there is nothing to step
@@ -242,3 +243,13 @@ def future_lrs(
             if step % interval == 0 and step < steps:
                 played.step()
     return lrs
+
+
+def _modules(lr_scheduler: LRScheduler) -> Iterator[nn.Module]:
+    """Those whose methods are its lambdas: a copy would copy the network, which FSDP2 forbids."""
+    for inner in getattr(lr_scheduler, "_schedulers", ()):
+        yield from _modules(inner)
+    for function in getattr(lr_scheduler, "lr_lambdas", ()):
+        owner = getattr(getattr(function, "func", function), "__self__", None)  # a partial has a func
+        if isinstance(owner, nn.Module):
+            yield owner

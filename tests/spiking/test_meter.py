@@ -1,6 +1,7 @@
 """Firing rates and synaptic operations against loops that count, and against spikingjelly's counters."""
 
 import copy
+import warnings
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -233,6 +234,9 @@ def test_max_pooling_keeps_spikes_spikes():
 
 def test_weights_that_are_not_counted_are_named():
     network = nn.Sequential(nn.Linear(4, 4), IF(), nn.MultiheadAttention(4, 1))
+    with warnings.catch_warnings(action="error"), pytest.raises(UserWarning), Meter(network):
+        pass
+    assert not network._forward_hooks  # nothing is left of a meter that did not open
     with (
         pytest.warns(UserWarning, match=r"of 2.in_proj_weight are not counted. .* Meter knows Linear, Conv1d"),
         Meter(network),

@@ -52,6 +52,14 @@ def test_two_processes_train_what_one_trains(alone, tmp_path, command):
     assert zeros > 1000
 
 
+@pytest.mark.parametrize("words", [["digits/lats"], ["digits/slats", "target=0.6"]], ids=["lats", "target"])
+def test_a_sharded_network_follows_a_scheduler_that_is_played_forward(tmp_path, words):
+    weights = run([*SOFTPRUNE, words[0], *SETTINGS[1:], *words[1:], "devices=2", "strategy=fsdp"], tmp_path / "run")
+    pruned = [t for name, t in weights.items() if name.endswith("weight") and t.dim() > 1]
+    zeros = sum(int((t == 0).sum()) for t in pruned) / sum(t.numel() for t in pruned)
+    assert zeros == pytest.approx(0.6, abs=1e-3) if words[1:] else 0.1 < zeros < 0.9
+
+
 def test_the_last_validation_batch_may_be_smaller_than_the_number_of_processes(tmp_path):
     settings = ["network=digits_resnet", "epochs=1", "batch=448", "devices=4", "strategy=fsdp"]  # 450 images
     run([*SOFTPRUNE, *SETTINGS, *settings], tmp_path / "run")

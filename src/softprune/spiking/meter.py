@@ -59,8 +59,8 @@ class _Weights:
 class Meter:
     """Hooks on every layer of neurons and weights, from ``with`` to its end; ``result()`` has what they saw.
 
-    A layer whose input was anything but whole numbers >= 0 (pixels, averages) multiplies. Compiled networks run
-    uncompiled meanwhile, since compilation leaves hooks out.
+    The network's output has a row for each image. A layer whose input was anything but whole numbers >= 0 (pixels,
+    averages) multiplies. Compiled networks run uncompiled meanwhile, since compilation leaves hooks out.
     """
 
     network: nn.Module
@@ -70,21 +70,14 @@ class Meter:
     _open: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
+        self._warn_of_the_uncounted()
         self._open.enter_context(torch.compiler.set_stance("force_eager"))
         self._open.enter_context(self.network.register_forward_hook(self._count))
-        uncounted = {name for name, p in self.network.named_parameters() if p.ndim > 1}
         for name, m in self.network.named_modules():
             if isinstance(m, BaseNode):
                 self._open.enter_context(m.register_forward_hook(partial(self._fired, name)))
-            elif (kind := next((kind for kind in KINDS if isinstance(m, kind)), None)) is not None:
+            elif (kind := _kind(m)) is not None:
                 self._open.enter_context(m.register_forward_hook(partial(self._reached, name, kind)))
-                uncounted.discard(f"{name}.weight")
-        if uncounted:
-            warnings.warn(
-                f"The synaptic operations of {', '.join(sorted(uncounted))} are not counted. This is because Meter "
-                f"knows {', '.join(kind.__name__ for kind in KINDS)}.",
-                stacklevel=2,
-            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,6 +94,15 @@ class Meter:
         ]
         operations = [_operations(name, seen, images) for name, seen in self._weights.items()]
         return Activity(tuple(firing), tuple(operations), images)
+
+    def _warn_of_the_uncounted(self) -> None:
+        counted = {id(m.weight) for m in self.network.modules() if _kind(m) is not None}
+        if uncounted := [n for n, p in self.network.named_parameters() if p.ndim > 1 and id(p) not in counted]:
+            warnings.warn(
+                f"The synaptic operations of {', '.join(uncounted)} are not counted. This is because Meter knows "
+                f"{', '.join(kind.__name__ for kind in KINDS)}.",
+                stacklevel=3,
+            )
 
     @torch.no_grad()
     def _count(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -130,6 +132,10 @@ class Meter:
         seen.received += x.sum(0, dtype=torch.double)
         seen.spikes &= ((x >= 0) & (x == x.round())).all()
         seen.shown += len(x)
+
+
+def _kind(module: nn.Module) -> type[nn.Module] | None:
+    return next((kind for kind in KINDS if isinstance(module, kind)), None)
 
 
 @torch.inference_mode(False)

@@ -58,7 +58,7 @@ class Config:
     batch: int = _setting(64, "images in a step, over all processes")
     optimizer: str = _setting("sgd", ", ".join(OPTIMIZERS))
     lr: float = _setting(0.1, "the learning rate at its peak")
-    lr_curve: str = _setting("cosine", f"{', '.join(LR_CURVES)}; epoch-cosine is the paper's, constant within an epoch")
+    lr_curve: str = _setting("cosine", f"{', '.join(LR_CURVES)}; epoch-cosine, the paper's, falls after each epoch")
     warmup: int = _setting(0, "epochs of linear warm-up")
     momentum: float = _setting(0.9, "of sgd")
     nesterov: bool = _setting(False, "Nesterov's momentum, of sgd: true, false")

@@ -19,7 +19,7 @@ from softprune.training import plots
 CURVES: dict[str, Curve] = {
     "cosine": Cosine(),
     "polynomial": Polynomial(0.9),
-    "constant": lambda x: 1.0,
+    "constant": Polynomial(0.0),
     "step": lambda x: 1.0 if x < 1 / 3 else 0.1 if x < 2 / 3 else 0.01,
 }
 

@@ -8,14 +8,26 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 import softprune as sp
+from softprune.curves import Curve, Polynomial
 from softprune.errors import ConfigError, did_you_mean
 from softprune.training.config import READS, Config
 
 Scheduled = sp.Threshold | Callable[[int], float]
 
 
+CURVES: dict[str, Curve | None] = {
+    "cosine": None,
+    "epoch-cosine": None,
+    "constant": Polynomial(0.0),
+}  # None: S-LATS's own
+
+
 def _schedule(kind: Callable[..., Scheduled]) -> Callable[..., Scheduled]:
     return lambda config, scheduler, steps, start: kind(need(config, "final"), steps, start=start)
+
+
+def _slats(config: Config, scheduler: LRScheduler, steps: int, start: int) -> Scheduled:
+    return sp.SLATS(need(config, "final"), steps, lr=CURVES[config.lr_curve], start=start)
 
 
 def _lats(config: Config, scheduler: LRScheduler, steps: int, start: int) -> Scheduled:
@@ -25,7 +37,7 @@ def _lats(config: Config, scheduler: LRScheduler, steps: int, start: int) -> Sch
 
 
 def _pgh(config: Config, scheduler: LRScheduler, steps: int, start: int) -> Scheduled:
-    return sp.PGH(need(config, "final"), steps, need(config, "beta"), start=start)
+    return sp.PGH(need(config, "final"), steps, need(config, "beta"), lr=CURVES[config.lr_curve], start=start)
 
 
 def _init(config: Config, scheduler: LRScheduler, steps: int, start: int) -> Scheduled:
@@ -33,7 +45,7 @@ def _init(config: Config, scheduler: LRScheduler, steps: int, start: int) -> Sch
 
 
 SCHEDULED: dict[str, Callable[..., Scheduled]] = {
-    "slats": _schedule(sp.SLATS),
+    "slats": _slats,
     "lats": _lats,
     "pgh": _pgh,
     "init": _init,
