@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softprune import law
+from softprune.future import Future
 
 positive = st.floats(1e-6, 1e3)
 
@@ -42,9 +43,23 @@ def test_odds_and_shares(share):
 
 
 def test_growth_stops_when_learning_does():
-    assert law.growth(1.0, law.annealing(0.0, 0.0, 0.1)) == 1.0
-    assert law.annealing(0.1, 0.1, 0.1) == 1.0  # a constant learning rate does not anneal
-    assert law.annealing(0.1, 0.0, 0.1) == pytest.approx(1 + law.ANNEALING)
-    assert law.annealing(0.05, 0.0, 0.1) == pytest.approx(1 + law.ANNEALING / 2)
-    assert law.growth(0.5, law.annealing(0.05, 0.0, 0.1)) > law.growth(0.7, law.annealing(0.02, 0.0, 0.1)) > 1
+    assert law.growth(1.0, law.annealing(0.05, 0.05, 0.1, 0.0)) == 1.0
+    assert law.growth(0.5, 1.2) > law.growth(0.7, 1.1) > 1
     assert 1 < law.growth(0.0, 1.4) < 1e6
+
+
+def test_the_odds_gain_by_annealing_as_far_as_there_is_time():
+    assert law.annealing(0.1, 0.1, 0.1, 0.3) == 1.0  # a constant learning rate does not anneal
+    assert law.annealing(0.1, 0.0, 0.1, 0.3) == pytest.approx(1 + law.ANNEALING)
+    assert law.annealing(0.05, 0.0, 0.1, 0.3) == pytest.approx(1 + law.ANNEALING / 2)
+    assert law.annealing(0.1, 0.0, 0.1, law.COOLING / 2) == pytest.approx(1 + law.ANNEALING / 2)
+    assert law.annealing(0.1, 0.0, 0.1, 0.0) == law.annealing(0.01, 0.0, 0.1, -3.0) == 1.0
+
+
+def test_a_future_adds_up():
+    future = Future([4.0, 2.0, 1.0, 1.0])
+    assert [future.to_come(step) for step in range(5)] == [8.0, 4.0, 2.0, 1.0, 0.0]
+    assert future.cooler(1, 4.0) == (2 * (1 - 2 / 4) + 2 * (1 - 1 / 4)) / 8
+    assert (future.top, future.last) == (4.0, 1.0)
+    assert future.foretold(0, 1.0)
+    assert not future.foretold(0, 0.9)

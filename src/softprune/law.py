@@ -6,6 +6,7 @@ of being zero, zeros / nonzeros, grow regularly with it, and once more when the 
 
     odds ≈ odds(at the end) · x^b / (1 + c · η / η_max),     b ≈ 1.3,     c ≈ 0.4
 
+where c shrinks if the learning rate falls so late that little is learned afterwards.
 So the odds measured now tell those at the end, if the threshold goes on to D = d / x. If they are not the odds wanted,
 D is corrected. Early, weights follow the threshold, and the odds at the end are proportional to D. Late, they hardly
 move any more: q, the quantile of |θ| as it is at the odds wanted over the growth to come, tells which threshold is
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 GROWTH = 1.3  # b: how the odds grow with the learning done
 ANNEALING = 0.4  # c: what they gain when the learning rate falls from its maximum to zero
+COOLING = 0.05  # of the learning, at lower rates, for the odds to gain all of that
 EARLY = 0.2  # of the learning: before it D is, less and less, guessed
 GUESS = 1.2  # times the quantile of |θ| at the target
 SETTLING = 8  # x to this power is how far the weights have settled: how much the quantile counts
@@ -47,9 +49,14 @@ def share(odds: float) -> float:
     return odds / (1 + odds)
 
 
-def annealing(lr: float, last: float, top: float) -> float:
-    """What the odds will gain when the learning rate falls to its ``last``; ``top`` is the highest of all."""
-    return (top + ANNEALING * lr) / (top + ANNEALING * last)
+def annealing(lr: float, last: float, top: float, cooler: float) -> float:
+    """What the odds will gain when the learning rate falls to its ``last``; ``top`` is the highest of all.
+
+    ``cooler`` is the share of the learning that is still to be done at lower rates, each counted by how much lower it
+    is: Σ η·(1 − η / lr) over all Σ η. Noise takes that long to settle; 0.05 of it is enough at the highest rate.
+    """
+    whole = (top + ANNEALING * lr) / (top + ANNEALING * last)
+    return 1 + (whole - 1) * min(1.0, max(0.0, cooler * top / lr / COOLING))
 
 
 def growth(x: float, annealed: float) -> float:

@@ -18,12 +18,14 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from softprune import allocation, law
 from softprune.columns import Columns
+from softprune.future import Future, future_lrs, innermost
 from softprune.hidden import Hidden
 from softprune.hooks import group_indices
 from softprune.quantile import Cell, survivors, thresholds
 from softprune.schedule import require_steps
-from softprune.threshold import Threshold, future_lrs
+from softprune.threshold import Threshold
 
+GROWN = 1.5  # times the learning rate of the last solution: solve again
 RISK = 20.0  # times min_density: a layer this thin is watched closely
 
 
@@ -71,11 +73,11 @@ class TargetSparsity(Threshold):
             raise ValueError("`TargetSparsity` takes `budget` or `flops`, not both.")
 
     def watch(self, hidden: Hidden) -> Threshold:
-        lrs = None
-        if self.lr_scheduler is not None:
-            groups = set(group_indices(self.lr_scheduler.optimizer, hidden.params))
-            lrs = tuple(future_lrs(self.lr_scheduler, self.steps, self.interval, groups))
-        return Controller(replace(self, lr_scheduler=None), hidden, lrs)
+        future = None
+        if (lr_scheduler := innermost(self.lr_scheduler)) is not None:
+            groups = set(group_indices(lr_scheduler.optimizer, hidden.params))
+            future = Future(future_lrs(lr_scheduler, self.steps, self.interval, groups))
+        return Controller(replace(self, lr_scheduler=None), hidden, future)
 
     def initial(self, count: int) -> Columns:
         return ([0.0] * count,)
@@ -87,10 +89,10 @@ class TargetSparsity(Threshold):
 class Controller(Threshold):
     """A ``TargetSparsity`` that watches the weights of one pruner."""
 
-    def __init__(self, goal: TargetSparsity, hidden: Hidden, lrs: tuple[float, ...] | None) -> None:
+    def __init__(self, goal: TargetSparsity, hidden: Hidden, future: Future | None) -> None:
         self.goal = goal
         self.hidden = hidden
-        self.lrs = lrs
+        self.future = future
         self.refresh = goal.refresh or min(100, max(1, goal.steps // 100))
         self.cells = _cells(goal, hidden)
         self.masses = [cell.mass(hidden) for cell in self.cells]
@@ -99,6 +101,8 @@ class Controller(Threshold):
         self.penalties = [0.0] * len(self.cells)  # μ
         self.finals = [0.0] * len(self.cells)  # D
         self.learned = 0.0  # Σ η so far
+        self.solved_at = 0.0  # η of the last solution
+        self.landed = False
         self.levels = [0.0] * len(self.cells)  # d, before caps
         self.caps = [math.inf] * len(hidden.params)  # thresholds that leave min_density
         self.forecast: float | None = None  # the final sparsity that the penalties of the last solution lead to
@@ -112,14 +116,16 @@ class Controller(Threshold):
 
     def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
         goal, lr = self.goal, max(lrs)
-        if step <= goal.start or step > goal.steps:
+        if step <= goal.start or self.landed:
             return columns
-        if step == goal.steps:
+        if step >= goal.steps:  # or later, where a longer run was resumed with fewer steps
+            self.landed = True
             self.caps = self._caps(range(len(self.hidden.params)))
             self.levels = self._quantiles(self.cells)
         else:
-            if self._due(step):
+            if self._due(step, lr):
                 self._solve(list(columns[0]), step - 1, lr)
+                self.solved_at = lr
             self.learned += lr
             self.levels = [self._next(c, lr) for c in range(len(self.cells))]
         return (self._spread(),)
@@ -130,17 +136,22 @@ class Controller(Threshold):
         return min(d, final) if self.penalties[c] > 0 else max(d, final)
 
     def state(self) -> dict[str, float]:
-        numbers = {"learned": self.learned, "foretold": float(self.lrs is not None)}
+        numbers = {"learned": self.learned, "solved at": self.solved_at}
+        numbers |= {"foretold": float(self.future is not None), "landed": float(self.landed)}
         for name, values in self._lists().items():
             numbers |= {f"{name}.{i}": value for i, value in enumerate(values)}
         return numbers
 
     def load_state(self, state: dict[str, float]) -> None:
         if state.keys() != self.state().keys():
-            raise ValueError("Cannot load this state: it was saved with another kind of threshold than TargetSparsity.")
-        self.learned = state["learned"]
+            raise ValueError(
+                "Cannot load this state: it was saved with another kind of threshold than TargetSparsity, or with "
+                "other parameters or another kind of budget."
+            )
+        self.learned, self.solved_at = state["learned"], state["solved at"]
+        self.landed = bool(state["landed"])
         if not state["foretold"]:
-            self.lrs = None
+            self.future = None
         for name, values in self._lists().items():
             values[:] = [state[f"{name}.{i}"] for i in range(len(values))]
 
@@ -155,17 +166,19 @@ class Controller(Threshold):
                 d[i] = min(level, self.caps[i])
         return d
 
-    def _due(self, step: int) -> bool:
-        """Every ``refresh`` steps, and at shorter and shorter intervals as the end comes near."""
+    def _due(self, step: int, lr: float) -> bool:
+        """Every ``refresh`` steps, at shorter and shorter intervals as the end comes near, and when the learning rate
+        has grown as nobody foretold: what is to come was guessed from a lower one."""
         since, left = step - self.goal.start, self.goal.steps - step
-        return since == 1 or since % self.refresh == 0 or (left < self.refresh and left.bit_count() == 1)
+        grown = self.future is None and lr > GROWN * self.solved_at
+        return since == 1 or since % self.refresh == 0 or (left < self.refresh and left.bit_count() == 1) or grown
 
     def _solve(self, current: list[float], step: int, lr: float) -> None:
         to_come = self._to_come(step, lr)
         if to_come <= 0:
             return
         x = self.learned / (self.learned + to_come)
-        growth = law.growth(x, self._annealing(lr))
+        growth = law.growth(x, self._annealing(step, lr))
         alive = survivors(self.hidden, current)
         self._warn_of_the_dead(alive)
         thin = [i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep]
@@ -188,11 +201,12 @@ class Controller(Threshold):
         found = thresholds(self.hidden, cells, self.caps)
         return [q if math.isfinite(q) else d for q, d in zip(found, self.levels, strict=True)]
 
-    def _annealing(self, lr: float) -> float:
+    def _annealing(self, step: int, lr: float) -> float:
         """What the odds will gain when the learning rate falls to its last value; nothing, if that is not known."""
-        if self.lrs is None:
+        future = self.future
+        if future is None or lr <= 0:
             return 1.0
-        return law.annealing(lr, self.lrs[-1], max(self.lrs))
+        return law.annealing(lr, future.last, future.top, future.cooler(step, lr))
 
     def _caps(self, watched: Iterable[int]) -> list[float]:
         """For the watched parameters the threshold that leaves min_density of them."""
@@ -206,11 +220,10 @@ class Controller(Threshold):
         return caps
 
     def _to_come(self, step: int, lr: float) -> float:
-        if self.lrs is not None:
-            near = self.lrs[max(0, step - 10) : step + 10]
-            if 0.99 * min(near) <= lr <= 1.01 * max(near):
-                return math.fsum(self.lrs[step:])
-            self.lrs = None
+        if self.future is not None:
+            if self.future.foretold(step, lr):
+                return self.future.to_come(step)
+            self.future = None
             warnings.warn(
                 f"The learning rate of step {step} is not what `lr_scheduler` foretold, which TargetSparsity leaves "
                 "aside from here on. Say with `interval` how many optimizer steps lie between two of its steps, and "

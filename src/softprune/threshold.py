@@ -5,20 +5,18 @@ A threshold gives one value to each pruned parameter, as *columns*: ``(d,)``, or
 
 from __future__ import annotations
 
-import copy
 import math
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
 from softprune.columns import Columns
+from softprune.future import future_lrs
 from softprune.prox import Blend, Prox, SoftThreshold
 from softprune.schedule import CosineLATS, require_nonnegative
 
@@ -216,40 +214,3 @@ class GPO(Trainable):
                 "identity. Leave `prox` out."
             )
         return Blend()
-
-
-def future_lrs(
-    lr_scheduler: LRScheduler, steps: int, interval: int = 1, numbers: Collection[int] = (0,)
-) -> list[float]:
-    """The highest learning rate among some param groups, for the next ``steps`` steps, from a copy of the scheduler."""
-    if isinstance(lr_scheduler, ReduceLROnPlateau) or not isinstance(lr_scheduler, LRScheduler):
-        raise TypeError(
-            f"Cannot play a {type(lr_scheduler).__name__} forward. This is because its learning rates are not known in "
-            "advance. Use LATS(penalty) or a TargetSparsity without `lr_scheduler`, which read them as they come."
-        )
-    optimizer = lr_scheduler.optimizer
-    groups = [
-        {key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
-        for group in optimizer.param_groups
-    ]
-    stand_in = SimpleNamespace(param_groups=groups, defaults=optimizer.defaults, step=None)
-    shared = {id(module): module for module in _modules(lr_scheduler)}
-    played = copy.deepcopy(lr_scheduler, memo={id(optimizer): stand_in, **shared})
-    lrs = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "step the optimizer first": there is nothing to step
-        for step in range(1, steps + 1):
-            lrs.append(max(float(groups[number]["lr"]) for number in numbers))
-            if step % interval == 0 and step < steps:
-                played.step()
-    return lrs
-
-
-def _modules(lr_scheduler: LRScheduler) -> Iterator[nn.Module]:
-    """Those whose methods are its lambdas: a copy would copy the network, which FSDP2 forbids."""
-    for inner in getattr(lr_scheduler, "_schedulers", ()):
-        yield from _modules(inner)
-    for function in getattr(lr_scheduler, "lr_lambdas", ()):
-        owner = getattr(getattr(function, "func", function), "__self__", None)  # a partial has a func
-        if isinstance(owner, nn.Module):
-            yield owner
