@@ -241,6 +241,24 @@ def test_a_pruner_that_cannot_be_built_claims_nothing(monkeypatch):
     build()
 
 
+def test_a_pruner_that_nobody_holds_any_more_is_in_nobodys_way():
+    model = network()
+    for _ in range(2):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.1))
+        del optimizer
+
+
+@pytest.mark.parametrize("d", [-0.1, float("nan"), float("inf")])
+def test_a_schedule_that_gives_no_threshold(d):
+    refused(lambda: pruner(threshold=lambda step: d), "A threshold must be >= 0 and finite. <function")
+
+
+def test_a_model_without_shapes():
+    text = "0.weight, 0.bias have no shape yet. Run one batch through the model first."
+    refused(lambda: sp.select(nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 2))), text)
+
+
 def test_a_detached_pruner_has_no_state():
     run = Run.of("sgd")
     saved = run.pruner.state_dict()

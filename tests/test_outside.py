@@ -8,6 +8,7 @@ import pytest
 import torch
 from oracles import METHODS, OPTIMIZERS, STEPS, Run, assert_same, loss_of, network, shrink
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import softprune as sp
 
@@ -153,6 +154,63 @@ class Failing(torch.optim.SGD):
         if self.broken:
             raise RuntimeError("device lost")
         return loss
+
+
+class Rebinding(torch.optim.Optimizer):
+    """Gives parameters new memory at every step, as some SAMs do."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = p.data - group["lr"] * p.grad
+
+
+def test_an_optimizer_may_give_parameters_other_memory():
+    run, other = Run.of(Rebinding, METHODS["slats"]), Run.of(lambda groups: torch.optim.SGD(groups, lr=0.1))
+    for one in (run, other):
+        one.train()
+    for (_, a), (_, b) in zip(run.numbers(), other.numbers(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert run.pruner.sparsity() > 0
+
+
+def test_the_sparsity_after_a_step_that_failed_midway_is_that_of_the_sparse_weights():
+    run = failed()
+    assert run.pruner._hidden.revealed
+    shown = run.pruner.sparsity()
+    run.pruner.detach()
+    assert shown == run.pruner.sparsity() > 0
+
+
+def test_a_parameter_that_moves_to_another_group_follows_its_learning_rate():
+    model = nn.Linear(4, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.LATS(1.0))
+    optimizer.step()
+    optimizer.param_groups[0]["params"].clear()
+    optimizer.add_param_group({"params": [model.weight], "lr": 0.01})
+    optimizer.step()
+    assert pruner.threshold == pytest.approx(0.11)
+    optimizer.param_groups[1]["params"].clear()
+    with pytest.raises(ValueError, match="Call `detach\\(\\)` before taking some away"):
+        optimizer.state_dict()
+
+
+def test_a_compiled_step_is_compiled_once():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Linear(1.0, 20))
+    compiled = CompileCounter()
+    step = torch.compile(optimizer.step, backend=compiled)
+    for _ in range(20):
+        model(torch.ones(2, 4)).sum().backward()
+        step()
+    assert pruner.threshold == 1.0
+    assert compiled.frame_count <= 3
 
 
 def test_a_step_that_failed_is_tried_again_with_the_gradient_of_one():

@@ -233,3 +233,14 @@ def test_a_file_is_reported_without_batch_statistics():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     assert str(summarize_tensors(model.state_dict())) == str(sp.summarize(model))
     assert summarize_tensors({"bias": torch.ones(2)}).sparsity == 0.0
+
+
+def test_a_frozen_model_has_a_report():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with torch.no_grad():
+        model[1].weight.zero_()
+    whole = sp.summarize(model)
+    assert whole.zeros == 8
+    model[0].requires_grad_(False)
+    assert sp.summarize(model) == whole
+    assert sp.summarize(model.requires_grad_(False)) == whole

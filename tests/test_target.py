@@ -10,6 +10,7 @@ from itertools import product
 
 import pytest
 import torch
+from accelerate import Accelerator
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
@@ -362,11 +363,62 @@ def test_a_scheduler_that_was_left_aside_stays_so_after_a_resume():
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
+@pytest.mark.parametrize("first", [1e-4, 0.0])
+def test_a_warm_up_that_nobody_foretold_does_not_prune_at_once(first):
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = schedulers.LambdaLR(
+        opt, lambda t: max(first, min(1.0, t / 20)) * 0.5 * (1 + math.cos(math.pi * t / STEPS))
+    )
+    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.95, STEPS))
+    d = train(model, opt, scheduler, pruner, STEPS)
+    assert pruner.sparsity() == pytest.approx(0.95, abs=1e-3)
+    assert d[STEPS // 20] < 0.15 * d[-1]
+    assert loss(model) < 0.3
+
+
+@pytest.mark.parametrize("fall", [0.1, 0.02])
+def test_a_learning_rate_that_falls_late_leaves_little_to_the_last_step(fall):
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = schedulers.LambdaLR(opt, lambda t: min(1.0, max(0.0, (1 - t / STEPS) / fall)))
+    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler))
+    d = train(model, opt, scheduler, pruner, STEPS)
+    assert abs(d[-1] / d[-2] - 1) < 0.01
+    assert loss(model) < 0.2
+
+
+def test_a_run_resumed_with_fewer_steps_than_it_made_ends_at_the_target():
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = SCHEDULES["constant"](opt)
+    with sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS)) as pruner:
+        train(model, opt, scheduler, pruner, 150)
+        weights, saved = (copy.deepcopy(x.state_dict()) for x in (model, opt))
+    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, 100))
+    model.load_state_dict(weights)
+    opt.load_state_dict(saved)
+    train(model, opt, scheduler, pruner, 155)
+    after = pruner.threshold
+    assert pruner.sparsity() > 0.89
+    train(model, opt, scheduler, pruner, 160)
+    assert pruner.threshold == after  # it landed once
+
+
+def test_accelerates_scheduler_is_unwrapped():
+    model = network()
+    accelerator = Accelerator(cpu=True)
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    model, opt, scheduler = accelerator.prepare(model, opt, SCHEDULES["cosine"](opt))
+    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler))
+    assert pruner.source.future.to_come(0) > 0
+
+
 def test_a_scheduler_of_another_optimizer_is_refused():
     model, other = network(), network()
     opt = OPTIMIZERS["sgd"](model.parameters())
     scheduler = SCHEDULES["cosine"](OPTIMIZERS["sgd"](other.parameters()))
-    with pytest.raises(ValueError, match="Is an `lr_scheduler` the one of another optimizer"):
+    with pytest.raises(ValueError, match="an `lr_scheduler` must be that of the same optimizer"):
         sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -84,6 +85,8 @@ def _each_once(params: Mapping[str, nn.Parameter]) -> None:
         if (other := first.setdefault(id(p), name)) != name:
             raise ValueError(f"{other!r} and {name!r} are one parameter, which cannot be pruned twice. Drop one.")
         pruner = _pruned_by.get(p)
+        if pruner is not None and pruner() is not None:
+            gc.collect()  # it may be gone but for its optimizer, which holds it as it holds the optimizer
         if pruner is not None and pruner() is not None:
             raise ValueError(f"{name!r} is pruned already. Call `detach()` on its pruner first, or leave it out.")
 

@@ -89,7 +89,12 @@ def train(
         return
     recipe = recipes.get(words.pop(0) if words and "=" not in words[0] else recipes.DEFAULT)
     config = (recipe.smoke() if smoke else recipe.config).override(words)
-    _finish(Run.create(_folder(recipe.name, out), config), quiet)
+    run = Run.create(_folder(recipe.name, out), config)
+    try:
+        _finish(run, quiet)
+    except UserError:  # about the data, or about this machine
+        run.withdraw()
+        raise
 
 
 @app.command("recipes")
@@ -221,7 +226,7 @@ def _shown(quiet: bool) -> bool:
 
 def _finish(run: Run, quiet: bool) -> None:
     """Train, and say where things are, in one of the processes."""
-    from softprune.training.run import first_process, part
+    from softprune.training.launch import first_process, part
 
     say = typer.echo if first_process() else _silent
     outcome = run.train(say, progress=_shown(quiet))

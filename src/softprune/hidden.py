@@ -103,8 +103,10 @@ class Hidden:
         self.revealed = True
 
     def conceal(self) -> None:
-        """Let the parameters hold w."""
-        for p, w in zip(self._locals, self.ws, strict=True):
+        """Let the parameters hold w; θ is what they held, also where an optimizer gave them other memory."""
+        for p, w, theta in zip(self._locals, self.ws, self.thetas, strict=True):
+            if self.revealed and p.data_ptr() != theta.data_ptr():
+                theta.copy_(p.data)
             p.data = w
         self._versions = [p._version for p in self.params]
         self.revealed = False

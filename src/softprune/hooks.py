@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -32,9 +33,25 @@ def group_indices(optimizer: Optimizer, params: Iterable[Tensor]) -> list[int]:
         return [group[id(p)] for p in params]
     except KeyError:
         raise ValueError(
-            f"The {type(optimizer).__name__} does not hold all of the parameters that are pruned. Is an `lr_scheduler` "
-            "the one of another optimizer?"
+            f"The {type(optimizer).__name__} does not hold all of the parameters that are pruned. Call `detach()` "
+            "before taking some away; and an `lr_scheduler` must be that of the same optimizer."
         ) from None
+
+
+class Rates:
+    """The learning rate of each parameter, which is that of its param group, wherever it is by now."""
+
+    def __init__(self, optimizer: Optimizer, params: Sequence[Tensor]) -> None:
+        self.optimizer = optimizer
+        self.params = params
+        self._sizes: list[int] = []
+
+    def __call__(self) -> list[float]:
+        groups = self.optimizer.param_groups
+        if self._sizes != (sizes := [len(group["params"]) for group in groups]):  # some joined, left or moved
+            self._numbers, self._sizes = group_indices(self.optimizer, self.params), sizes
+        lrs = [float(group["lr"]) for group in groups]
+        return [lrs[number] for number in self._numbers]
 
 
 def attach(
@@ -46,6 +63,7 @@ def attach(
 ) -> list[RemovableHandle]:
     """Call ``before(closure given?)`` and ``after(does it count?)`` around each of the optimizer's steps, and
     ``evaluate(closure)`` whenever the optimizer calls its closure."""
+    before, after = map(torch.compiler.disable, (before, after))  # to a compiler each d would be another constant
     depth = 0  # of steps under way, or one that raised
 
     def pre(optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:

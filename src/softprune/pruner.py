@@ -87,7 +87,7 @@ class Pruner:
     def _after_step(self, counts: bool) -> None:
         self._hidden.conceal()
         if counts:
-            self._lrs = self._read_lrs()
+            self._lrs = self._rates()
             self.step += 1
             self._previous = self._columns
             self._columns = self.source.advance(self._columns, self._lrs, self.step)  # d ← g(t/T)·D, ...
@@ -157,10 +157,6 @@ class Pruner:
         """d of parameter i, and k, beside a tensor."""
         return tuple(beside(column[i], tensor) for column in self._columns)
 
-    def _read_lrs(self) -> list[float]:
-        lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
-        return [lrs[group] for group in self._groups]
-
     # -- what a user reads -----------------------------------------------------------------------------------
 
     @property
@@ -191,7 +187,10 @@ class Pruner:
             w = local(p).detach()
             if self._handles:
                 theta = self._hidden.thetas[i]
-                w = self.prox.final(theta, w, *self._levels(i, theta))
+                levels = self._levels(i, theta)
+                if self._hidden.revealed:  # in a step, or after one that failed midway
+                    w = self.prox(theta, *levels)
+                w = self.prox.final(theta, w, *levels)
             yield name, w
 
     def sparsity(self) -> float:
@@ -216,7 +215,7 @@ class Pruner:
     # -- the beginning and the end ---------------------------------------------------------------------------
 
     def _attach(self) -> None:
-        self._groups = hooks.group_indices(self.optimizer, self._hidden.params)
+        self._rates = hooks.Rates(self.optimizer, self._hidden.params)
         self._handles = [
             *hooks.attach(self.optimizer, before=self._before_step, evaluate=self._evaluate, after=self._after_step),
             *state.attach(self.optimizer, self.params, self.trained(), snapshot=self._snapshot, restore=self._restore),

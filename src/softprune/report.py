@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from softprune import markdown
 from softprune.hidden import local, totals
 from softprune.pruner import Pruner
-from softprune.selection import is_weight, matches, select, unwrap
+from softprune.selection import is_weight, matches, multiplying, unwrap
 
 _last_seen: WeakKeyDictionary[Pruner, dict[str, Tensor]] = WeakKeyDictionary()  # one bit for each weight
 
@@ -163,9 +163,12 @@ def summarize(source: Pruner | nn.Module) -> Report:
         return _of_pruner(source)
     if not isinstance(source, nn.Module):
         raise TypeError(f"`summarize` takes a Pruner or a model. Got {type(source).__name__}.")
-    params = select(source)
-    layers = tuple(Layer(name, tuple(p.shape), p.numel(), _count(local(p) == 0, p)) for name, p in params.items())
-    return Report(layers, {n: p.numel() for n, p in unwrap(source).named_parameters() if n not in params})
+    model = unwrap(source)
+    names, params = multiplying(model), dict(model.named_parameters())
+    layers = tuple(
+        Layer(name, tuple(p.shape), p.numel(), _count(local(p) == 0, p)) for name, p in params.items() if name in names
+    )
+    return Report(layers, {name: p.numel() for name, p in params.items() if name not in names})
 
 
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

@@ -35,8 +35,9 @@ def select(
     """
     model = unwrap(model)
     everything = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    others = {id(p) for m in model.modules() if isinstance(m, _LOOK_UP_OR_SCALE) for p in m.parameters(recurse=False)}
-    chosen = {name for name, p in everything.items() if id(p) not in others and is_weight(name, p)}
+    if lazy := [name for name, p in everything.items() if isinstance(p, nn.UninitializedParameter)]:
+        raise ValueError(f"{_listing(lazy)} have no shape yet. Run one batch through the model first.")
+    chosen = multiplying(model) & everything.keys()
     if include is not None:
         patterns = _checked("include", include, everything)
         exact = set(patterns) & everything.keys()
@@ -49,6 +50,12 @@ def select(
             f"name. Candidates: {_listing(everything)}."
         )
     return {name: p for name, p in everything.items() if name in chosen}
+
+
+def multiplying(model: nn.Module) -> set[str]:
+    """The names of all weights that multiply, trained or not."""
+    others = {id(p) for m in model.modules() if isinstance(m, _LOOK_UP_OR_SCALE) for p in m.parameters(recurse=False)}
+    return {name for name, p in model.named_parameters() if id(p) not in others and is_weight(name, p)}
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -64,7 +71,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 def is_weight(name: str, p: Tensor) -> bool:
     """Whether it multiplies, as far as a name and a tensor can tell; an embedding looks the same."""
-    return p.ndim >= 2 and p.is_floating_point() and "weight" in name.rpartition(".")[2]
+    return p.ndim >= 2 and p.numel() > 0 and p.is_floating_point() and "weight" in name.rpartition(".")[2]
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from softprune.hooks import group_indices
+
 THETA = "softprune.theta"
 STEP = "softprune.step"
 THRESHOLD = "softprune.threshold"
@@ -50,6 +52,8 @@ def attach(
     def numbers(tensors: Iterable[Tensor]) -> list[int]:
         """As the optimizer numbers its parameters."""
         number = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+        tensors = list(tensors)
+        group_indices(optimizer, tensors)  # refuses those that it does not hold
         return [number[id(p)] for p in tensors]
 
     def saved(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:

@@ -56,10 +56,13 @@ class Scheduled(Threshold):
     schedule: Callable[[int], float]
 
     def initial(self, count: int) -> Columns:
-        return ([float(self.schedule(0))] * count,)
+        return self.advance((), [0.0] * count, 0)
 
     def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
-        return ([float(self.schedule(step))] * len(lrs),)
+        d = float(self.schedule(step))
+        if not 0 <= d < math.inf:
+            raise ValueError(f"A threshold must be >= 0 and finite. {self.schedule!r} gives {d} at step {step}.")
+        return ([d] * len(lrs),)
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,24 @@ def test_a_frontier_of_targets_ends_at_them(tmp_path):
     assert [round(row["sparsity"], 3) for row in json.loads((tmp_path / "frontier.json").read_text())] == [0.5, 0.9]
 
 
+@pytest.mark.parametrize("word", ["batch=100000", "data=/nonexistent", "devices=5"])
+def test_what_the_data_or_the_machine_refuse_leaves_nothing_behind(word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "softprune", "train", "--quiet", "network=mlp", word]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_target_may_let_layers_go(tmp_path):
+    code, output = call("train", *TINY, "target=0.9995", "--out", tmp_path / "run")
+    assert code == 2
+    assert "Lower the target or `min_density`" in output
+    assert call("train", *TINY, "target=0.9995", "min_density=0", "--out", tmp_path / "run")[0] == 0
+    assert call("train", *TINY, "min_density=0", "--out", tmp_path / "other")[0] == 2
+
+
 def test_a_refused_run_does_not_stand_in_the_way_of_the_next(tmp_path):
     """What only the data can tell is found after the folder was made, and before training begins."""
     words = ["frontier", *TINY, "--final", "0.02", "--out", tmp_path]
@@ -293,6 +311,6 @@ def test_the_process_exits_with_a_sentence_and_a_code(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "softprune", "train", "nothing/here"], capture_output=True, text=True, cwd=tmp_path
     )
-    assert done.returncode == 2
+    assert done.returncode in (1, 2)
     assert done.stderr.startswith("Error: There is no recipe 'nothing/here'.")
     assert "Traceback" not in done.stderr

@@ -87,7 +87,7 @@ class Meter:
         """Of all processes together; every one of them must ask."""
         device = next(self.network.parameters()).device
         if _total(torch.tensor(not self._neurons, dtype=torch.long, device=device)):
-            raise ConfigError("Nothing to measure: give every process at least one image.")
+            raise ConfigError("Nothing to measure: give a network of spiking neurons, and every process an image.")
         images = int(_total(torch.tensor(self.images, device=device)))
         firing = [
             Firing(name, float(_total(s.spikes) / _total(s.chances)), s.neurons) for name, s in self._neurons.items()
@@ -129,6 +129,11 @@ class Meter:
             received, shown = torch.zeros_like(dense), dense.new_zeros(())
             self._weights[name] = _Weights(dense, pruned, received, torch.ones_like(shown, dtype=torch.bool), shown)
         seen = self._weights[name]
+        if x.shape[1:] != seen.received.shape:
+            raise ConfigError(
+                f"Cannot measure {name} at two sizes, {tuple(seen.received.shape)} and {tuple(x.shape[1:])}: its "
+                "fan-out differs. Measure images of one size at a time."
+            )
         seen.received += x.sum(0, dtype=torch.double)
         seen.spikes &= ((x >= 0) & (x == x.round())).all()
         seen.shown += len(x)

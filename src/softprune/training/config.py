@@ -11,19 +11,19 @@ from typing import Any, Self, get_args, get_type_hints
 
 from softprune.errors import ConfigError, did_you_mean
 
-TRAINED = ("init", "threshold_decay")
+_TRAINED = ("init", "threshold_decay")
 READS: dict[str, tuple[str, ...]] = {
     "dense": (),
-    "slats": ("final", "target"),
-    "lats": ("final", "penalty", "target"),
+    "slats": ("final", "target", "min_density"),
+    "lats": ("final", "penalty", "target", "min_density"),
     "pgh": ("final", "beta"),
     "init": ("final",),
     "sine": ("final",),
     "linear": ("final",),
     "log2": ("final",),
-    "str": TRAINED,
-    "str-gs": TRAINED,
-    "gpo": (*TRAINED, "blend_decay"),
+    "str": _TRAINED,
+    "str-gs": _TRAINED,
+    "gpo": (*_TRAINED, "blend_decay"),
 }
 """A method's name -> those settings that it reads and that others do not."""
 
@@ -68,6 +68,7 @@ class Config:
     # how it is pruned
     method: str = _setting("slats", ", ".join(READS))
     target: float | None = _setting(None, "the sparsity at the end; replaces the threshold of slats and lats")
+    min_density: float | None = _setting(None, "what a target leaves of every layer; 0.001 when none, 0 lets layers go")
     final: float | None = _setting(None, "D, the threshold at the end; of all methods but dense, str, str-gs and gpo")
     penalty: float | None = _setting(None, "μ of lats, instead of D")
     beta: float | None = _setting(None, "pgh's decay, between 0 and 1")
@@ -94,7 +95,7 @@ class Config:
         amounts = ("lr", "weight_decay", "final", "penalty", "threshold_decay", "blend_decay", "checkpoint_minutes")
         self._must_be(">= 0 and finite", lambda x: 0 <= x < math.inf, *amounts)
         self._must_be("finite", math.isfinite, "init")
-        self._must_be(">= 0 and < 1", lambda x: 0 <= x < 1, "momentum")
+        self._must_be(">= 0 and < 1", lambda x: 0 <= x < 1, "momentum", "min_density")
         self._must_be(">= 0 and <= 1", lambda x: 0 <= x <= 1, "label_smoothing")
         self._must_be("> 0 and < 1", lambda x: 0 < x < 1, "beta")
         self._must_be("> 0 and < 1, as 0.95", lambda x: 0 < x < 1, "target")

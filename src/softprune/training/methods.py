@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -69,7 +70,8 @@ def trained(config: Config, params: Mapping[str, nn.Parameter]) -> sp.Trainable 
 def scheduled(config: Config, scheduler: LRScheduler, steps: int, start: int) -> Scheduled:
     """The threshold of the other methods; ``start`` in steps."""
     if config.target is not None:
-        return sp.TargetSparsity(config.target, steps, lr_scheduler=scheduler, start=start)
+        goal = sp.TargetSparsity(config.target, steps, lr_scheduler=scheduler, start=start)
+        return goal if config.min_density is None else replace(goal, min_density=config.min_density)
     return SCHEDULED[config.method](config, scheduler, steps, start)
 
 
@@ -95,6 +97,8 @@ def _refuse_the_unread(config: Config) -> None:
             f"Cannot use `target` with the method {config.method!r}. This is because a target has a threshold of its "
             "own, which follows the learning rate as that of slats does. Use a recipe of slats."
         )
+    if config.target is None and config.min_density is not None:
+        raise ConfigError("`min_density` guards layers from a target. Write `target=...` too, or `min_density=none`.")
     for name in sorted({name for names in READS.values() for name in names} - {*READS[config.method]}):
         if getattr(config, name) is not None:
             readers = [method for method, names in READS.items() if name in names]

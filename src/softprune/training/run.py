@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
+import shutil
 import signal
 import time
 import warnings
@@ -38,6 +38,7 @@ from softprune.training.atomic import replacing
 from softprune.training.config import EVALUATION, Config
 from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
+from softprune.training.launch import first_process
 from softprune.training.observer import Observation, Observed
 from softprune.training.task import Task, in_sentences, plain_trainer, rehearse
 
@@ -90,6 +91,11 @@ class Run:
             raise
         except (ValueError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is damaged: {error}.") from error
+
+    def withdraw(self) -> None:
+        """Remove what ``create`` made, where training never began."""
+        if first_process() and {path.name for path in self.folder.iterdir()} <= {"config.json", "tensorboard"}:
+            shutil.rmtree(self.folder)
 
     @property
     def outcome(self) -> dict[str, Any] | None:
@@ -277,18 +283,6 @@ def _strategy(config: Config) -> Strategy | str:
     return ModelParallelStrategy(
         data_parallel_size=processes, tensor_parallel_size=1, save_distributed_checkpoint=False
     )
-
-
-def first_process() -> bool:
-    """Whether this is the first process of a launch, by torchrun, by Lightning or by Slurm, on the first node."""
-    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
-
-
-def part() -> None:
-    """The processes of a launch end together: threads that still talk to another process abort one that exits."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
 
 
 def quieten() -> None:
