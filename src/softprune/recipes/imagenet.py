@@ -17,6 +17,7 @@ RESNET50 = Config(
     epochs=100,
     batch=256,
     lr=0.256,
+    lr_curve="epoch-cosine",
     warmup=5,
     momentum=0.875,
     weight_decay=3.0517578125e-05,

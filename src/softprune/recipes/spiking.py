@@ -15,6 +15,7 @@ IMAGENET = Config(
     epochs=320,
     batch=256,
     lr=0.1,
+    lr_curve="epoch-cosine",
     momentum=0.9,
     weight_decay=0.0,
     precision="bf16-mixed",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from softprune import markdown
 from softprune.data import Dataset
 from softprune.errors import ConfigError
 from softprune.training import plots
@@ -47,8 +48,8 @@ def walk(
         rows.append({key: value, "sparsity": outcome.sparsity, "accuracy": outcome.accuracy, **outcome.figures})
         (folder / "frontier.json").write_text(json.dumps(rows, indent=2))
     table = _table(rows, key)
-    (folder / "frontier.md").write_text("\n".join(table) + "\n")
-    say("\n".join(table))
+    (folder / "frontier.md").write_text(table + "\n")
+    say(table)
     for name in [name for name in rows[0] if name not in (key, "sparsity")]:
         points = [(f"{'D' if key == 'final' else key} = {row[key]:g}", row["sparsity"], row[name]) for row in rows]
         path = folder / f"{'frontier' if name == 'accuracy' else re.sub('[^a-z]+', '-', name.lower()).strip('-')}.png"
@@ -57,13 +58,12 @@ def walk(
     return None
 
 
-def _table(rows: Sequence[dict[str, float]], key: str) -> list[str]:
-    lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---:|" * len(rows[0])]
+def _table(rows: Sequence[dict[str, float]], key: str) -> str:
+    cells = []
     for row in rows:
         known = [f"{row[key]:g}", f"{row['sparsity']:.2%}", f"{row['accuracy']:.2%}"]
-        cells = known + [_figure(value) for value in list(row.values())[3:]]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        cells.append(known + [_figure(value) for value in list(row.values())[3:]])
+    return markdown.table(list(rows[0]), cells, words=0)
 
 
 def _figure(value: float) -> str:
