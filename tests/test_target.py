@@ -216,7 +216,7 @@ def test_the_learning_rate_is_that_of_the_pruned(other):
     opt = SGD([{"params": rest, "lr": other}, {"params": list(pruned.values()), "lr": 0.1}], momentum=0.9)
     scheduler = schedulers.CosineAnnealingLR(opt, STEPS)
     pruner = sp.Pruner(pruned, opt, threshold=sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler))
-    assert pruner.source.lrs[0] == 0.1
+    assert pruner.source.future.lrs[0] == 0.1
     d = train(model, opt, scheduler, pruner, STEPS)
     assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
     assert d[-STEPS // 20] == pytest.approx(d[-1], rel=0.03)
@@ -229,7 +229,7 @@ def test_a_scheduler_may_be_stepped_once_an_epoch():
     scheduler = schedulers.ExponentialLR(opt, 0.5)
     make = lambda interval: sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler, interval=interval)  # noqa: E731
     with sp.Pruner(sp.select(model), opt, threshold=make(epoch)) as pruner:
-        assert pruner.source.lrs[epoch - 1 : epoch + 1] == (0.1, 0.05)
+        assert pruner.source.future.lrs[epoch - 1 : epoch + 1] == [0.1, 0.05]
     pruner = sp.Pruner(sp.select(model), opt, threshold=make(1))  # which foretells a fall at every step
     still = schedulers.ConstantLR(opt, factor=1.0)
     with pytest.warns(UserWarning, match="is not what `lr_scheduler` foretold"):

@@ -47,7 +47,7 @@ def test_a_frontier_of_firing_rates(tmp_path):
     assert list(rows[0]) == ["final", "sparsity", "accuracy", "firing rate", "synaptic operations", "energy (nJ)"]
     head, rule, *_ = (tmp_path / "frontier.md").read_text().splitlines()
     assert head == "| final | sparsity | accuracy | firing rate | synaptic operations | energy (nJ) |"
-    assert rule == "|---:|---:|---:|---:|---:|---:|"
+    assert rule == "| ---: | ---: | ---: | ---: | ---: | ---: |"
     for name in ("frontier", "firing-rate", "synaptic-operations", "energy-nj"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
         assert f"Plot: {tmp_path / name}.png" in said
