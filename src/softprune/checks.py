@@ -72,6 +72,11 @@ def claim(params: Mapping[str, Tensor], pruner: object) -> None:
         _pruned_by[p] = weakref.ref(pruner)
 
 
+def _pruner_of(p: Tensor) -> object:
+    reference = _pruned_by.get(p)
+    return None if reference is None else reference()
+
+
 def release(params: Mapping[str, Tensor]) -> None:
     for p in params.values():
         _pruned_by.pop(p, None)
@@ -84,10 +89,9 @@ def _each_once(params: Mapping[str, nn.Parameter]) -> None:
             raise TypeError(f"Cannot prune {name!r}: it is not a floating-point parameter.")
         if (other := first.setdefault(id(p), name)) != name:
             raise ValueError(f"{other!r} and {name!r} are one parameter, which cannot be pruned twice. Drop one.")
-        pruner = _pruned_by.get(p)
-        if pruner is not None and pruner() is not None:
+        if _pruner_of(p) is not None:
             gc.collect()  # it may be gone but for its optimizer, which holds it as it holds the optimizer
-        if pruner is not None and pruner() is not None:
+        if _pruner_of(p) is not None:
             raise ValueError(f"{name!r} is pruned already. Call `detach()` on its pruner first, or leave it out.")
 
 

@@ -28,7 +28,7 @@ class Future:
 
     def cooler(self, step: int, lr: float) -> float:
         """Σ η·(1 − η / lr) after ``step`` steps, over all Σ η: the learning to come at lower rates than ``lr``."""
-        return (self._sums[step] - self._squares[step] / lr) / self._sums[0]
+        return (self._sums[step] - self._squares[step] / lr) / self._sums[0] if lr > 0 else 0.0
 
     def foretold(self, step: int, lr: float) -> bool:
         """Whether ``lr`` is what was to be expected about then."""
@@ -40,10 +40,12 @@ def _from_each_on(values: Sequence[float]) -> list[float]:
     return [*accumulate(reversed(values), initial=0.0)][::-1]
 
 
-def innermost(lr_scheduler: Any) -> Any:
+def innermost(lr_scheduler: Any) -> LRScheduler:
     """The torch scheduler inside a wrapper, such as Accelerate's."""
     while isinstance(inner := getattr(lr_scheduler, "scheduler", None), LRScheduler):
         lr_scheduler = inner
+    if not isinstance(lr_scheduler, LRScheduler):
+        raise TypeError(f"`lr_scheduler` must be one of torch.optim.lr_scheduler. Got {type(lr_scheduler).__name__}.")
     return lr_scheduler
 
 
@@ -52,8 +54,6 @@ def future_lrs(
 ) -> list[float]:
     """The highest learning rate among some param groups, for the next ``steps`` steps, from a copy of the scheduler."""
     lr_scheduler = innermost(lr_scheduler)
-    if not isinstance(lr_scheduler, LRScheduler):
-        raise TypeError(f"`lr_scheduler` must be one of torch.optim.lr_scheduler. Got {type(lr_scheduler).__name__}.")
     if isinstance(lr_scheduler, ReduceLROnPlateau):
         raise TypeError(
             "Cannot play a ReduceLROnPlateau forward. This is because its learning rates are not known in advance. Use "

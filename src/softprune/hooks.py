@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -28,9 +28,18 @@ def innermost(optimizer: Any) -> Optimizer:
 
 def group_indices(optimizer: Optimizer, params: Iterable[Tensor]) -> list[int]:
     """For each parameter the number of its param group, whose learning rate it follows."""
-    group = {id(p): i for i, g in enumerate(optimizer.param_groups) for p in g["params"]}
+    return _of_each(params, optimizer, {id(p): i for i, g in enumerate(optimizer.param_groups) for p in g["params"]})
+
+
+def numbers(optimizer: Optimizer, params: Iterable[Tensor]) -> list[int]:
+    """For each parameter its number in the optimizer's state dicts."""
+    held = (p for group in optimizer.param_groups for p in group["params"])
+    return _of_each(params, optimizer, {id(p): n for n, p in enumerate(held)})
+
+
+def _of_each(params: Iterable[Tensor], optimizer: Optimizer, table: Mapping[int, int]) -> list[int]:
     try:
-        return [group[id(p)] for p in params]
+        return [table[id(p)] for p in params]
     except KeyError:
         raise ValueError(
             f"The {type(optimizer).__name__} does not hold all of the parameters that are pruned. Call `detach()` "

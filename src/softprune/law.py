@@ -55,6 +55,8 @@ def annealing(lr: float, last: float, top: float, cooler: float) -> float:
     ``cooler`` is the share of the learning that is still to be done at lower rates, each counted by how much lower it
     is: Σ η·(1 − η / lr) over all Σ η. Noise takes that long to settle; 0.05 of it is enough at the highest rate.
     """
+    if lr <= 0:
+        return 1.0
     whole = (top + ANNEALING * lr) / (top + ANNEALING * last)
     return 1 + (whole - 1) * min(1.0, max(0.0, cooler * top / lr / COOLING))
 

@@ -143,7 +143,7 @@ def _loop_subgradient(pairs: Pairs, columns: Sequence[Column], overwrite: bool) 
 
 
 def _two(columns: Sequence[Column], pairs: Pairs) -> tuple[Tensor, Tensor]:
-    """d and k on the device; where there is no k, kernels are given d twice, and look once."""
+    """d and k on the device; where there is no k, kernels are given d twice, and use one."""
     placed = [on_device(column, pairs.table.device) for column in columns]
     return placed[0], placed[-1]
 

@@ -8,7 +8,7 @@ library carries, renames and shards like a momentum buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from softprune.hooks import group_indices
+from softprune.hooks import numbers
 
 THETA = "softprune.theta"
 STEP = "softprune.step"
@@ -49,18 +49,11 @@ def attach(
     """Let the optimizer's state dicts carry the snapshot, and restore it when one is loaded."""
     loading: list[Snapshot] = []
 
-    def numbers(tensors: Iterable[Tensor]) -> list[int]:
-        """As the optimizer numbers its parameters."""
-        number = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
-        tensors = list(tensors)
-        group_indices(optimizer, tensors)  # refuses those that it does not hold
-        return [number[id(p)] for p in tensors]
-
     def saved(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        return insert(state_dict, snapshot(), numbers(params.values()), numbers(trained))
+        return insert(state_dict, snapshot(), numbers(optimizer, params.values()), numbers(optimizer, trained))
 
     def loads(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        rest, found = extract(state_dict, params, numbers(params.values()), numbers(trained))
+        rest, found = extract(state_dict, params, numbers(optimizer, params.values()), numbers(optimizer, trained))
         _refuse_other_shapes(found.values, trained)
         loading[:] = [found]
         return rest

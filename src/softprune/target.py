@@ -74,9 +74,9 @@ class TargetSparsity(Threshold):
 
     def watch(self, hidden: Hidden) -> Threshold:
         future = None
-        if (lr_scheduler := innermost(self.lr_scheduler)) is not None:
-            groups = set(group_indices(lr_scheduler.optimizer, hidden.params))
-            future = Future(future_lrs(lr_scheduler, self.steps, self.interval, groups))
+        if self.lr_scheduler is not None:
+            groups = set(group_indices(innermost(self.lr_scheduler).optimizer, hidden.params))
+            future = Future(future_lrs(self.lr_scheduler, self.steps, self.interval, groups))
         return Controller(replace(self, lr_scheduler=None), hidden, future)
 
     def initial(self, count: int) -> Columns:
@@ -204,7 +204,7 @@ class Controller(Threshold):
     def _annealing(self, step: int, lr: float) -> float:
         """What the odds will gain when the learning rate falls to its last value; nothing, if that is not known."""
         future = self.future
-        if future is None or lr <= 0:
+        if future is None:
             return 1.0
         return law.annealing(lr, future.last, future.top, future.cooler(step, lr))
 

@@ -36,6 +36,11 @@ def read(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def last(path: Path) -> dict[str, Any]:
+    """What was last written of each number."""
+    return {key: value for row in read(path) for key, value in row.items()}
+
+
 class History(Callback):
     """Appends to ``history.jsonl``: the training curve, and after each validation accuracy and who left.
 

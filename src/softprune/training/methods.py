@@ -16,11 +16,11 @@ from softprune.training.config import READS, Config
 Scheduled = sp.Threshold | Callable[[int], float]
 
 
-CURVES: dict[str, Curve | None] = {
+CURVES: dict[str, Curve | None] = {  # None is what S-LATS and PGH follow by themselves
     "cosine": None,
     "epoch-cosine": None,
     "constant": Polynomial(0.0),
-}  # None: S-LATS's own
+}
 
 
 def _schedule(kind: Callable[..., Scheduled]) -> Callable[..., Scheduled]:

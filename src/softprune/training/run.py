@@ -147,14 +147,11 @@ class Run:
 
     def _recovered(self, report: sp.Report) -> sp.Report:
         """Of a run that was stopped when nothing was left to train: its last penalty is in the history alone."""
-        rows = history.read(self.folder / "history.jsonl")
-        return replace(report, penalty=next((row["penalty"] for row in reversed(rows) if "penalty" in row), None))
+        return replace(report, penalty=history.last(self.folder / "history.jsonl").get("penalty"))
 
     def progress(self) -> str:
-        """How far a run is that is not complete: what was last written of each number."""
-        last: dict[str, Any] = {}
-        for row in history.read(self.folder / "history.jsonl"):
-            last |= row
+        """How far a run is that is not complete."""
+        last = history.last(self.folder / "history.jsonl")
         forms = {"loss": ".4g", "sparsity": ".2%", "threshold": ".4g", "accuracy": ".2%"}
         numbers = [f"step {last.get('step', 0):,}"]
         numbers += [f"{name} {last[name]:{form}}" for name, form in forms.items() if name in last]
