@@ -43,8 +43,8 @@ def test_odds_and_shares(share):
 
 
 def test_growth_stops_when_learning_does():
-    assert law.growth(1.0, law.annealing(0.05, 0.05, 0.1, 0.0)) == 1.0
-    assert law.growth(0.5, 1.2) > law.growth(0.7, 1.1) > 1
+    assert law.growth(1.0, law.annealing(0.0, 0.0, 0.1, 0.0)) == 1.0
+    assert law.growth(0.5, law.annealing(0.05, 0.0, 0.1, 0.3)) > law.growth(0.7, law.annealing(0.02, 0.0, 0.1, 0.3)) > 1
     assert 1 < law.growth(0.0, 1.4) < 1e6
 
 
@@ -60,6 +60,7 @@ def test_a_future_adds_up():
     future = Future([4.0, 2.0, 1.0, 1.0])
     assert [future.to_come(step) for step in range(5)] == [8.0, 4.0, 2.0, 1.0, 0.0]
     assert future.cooler(1, 4.0) == (2 * (1 - 2 / 4) + 2 * (1 - 1 / 4)) / 8
+    assert future.cooler(1, 0.0) == 0.0
     assert (future.top, future.last) == (4.0, 1.0)
     assert future.foretold(0, 1.0)
     assert not future.foretold(0, 0.9)

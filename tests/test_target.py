@@ -111,7 +111,7 @@ def test_the_run_ends_at_the_target(target, optimizer, schedule, known):
     assert d[-STEPS // 20] == pytest.approx(d[-1], rel=0.15 if moving else 0.03)  # nor do the last ten
     if known:
         middle = penalties[STEPS // 10 : -STEPS // 10]
-        assert max(middle) < 10 * statistics.median(middle)  # most where the learning rate drops to a tenth
+        assert max(middle) < 8 * statistics.median(middle)  # most where the learning rate drops to a tenth
 
 
 @pytest.mark.parametrize("target", [0.8, 0.95])
@@ -129,7 +129,7 @@ def test_strong_weight_decay_is_met_long_before_the_last_step(target, decay):
     d += train(model, opt, scheduler, pruner, steps)
     assert pruner.sparsity() == pytest.approx(target, abs=1e-3)
     assert d[-steps // 20] == pytest.approx(d[-1], rel=0.01)
-    assert d[-2] == pytest.approx(d[-1], rel=2e-4)
+    assert d[-2] == pytest.approx(d[-1], rel=1e-4)
     assert loss(model) == pytest.approx(before, rel=0.02)
 
 

@@ -29,7 +29,7 @@ from softprune.training.run import Outcome, Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
 
-SHORT = recipes.get("digits/slats").config.override(["epochs=3", "network=mlp", "final=0.03"])
+SHORT = recipes.get("digits/slats").config.override(["epochs=3", "network=mlp", "final=0.04"])
 COMMAND = [sys.executable, "-m", "softprune"]
 
 
@@ -47,7 +47,7 @@ def complete(tmp_path_factory) -> Run:
     """An uninterrupted run to compare with, whose hidden weights matter: some are zero, and some are not."""
     run = Run.create(tmp_path_factory.mktemp("runs") / "complete", SHORT)
     outcome = train(run)
-    assert 0.2 < outcome.sparsity < 0.95
+    assert 0.3 < outcome.sparsity < 0.95
     assert outcome.accuracy > 0.5
     return run
 
@@ -89,7 +89,7 @@ def test_the_model_file_holds_the_sparse_weights_under_ordinary_names(complete):
     tensors = load_file(complete.folder / "model.safetensors")
     for layer in report["layers"]:
         assert int((tensors[layer["name"]] == 0).sum()) == layer["zeros"]
-    assert complete.outcome["sparsity"] > 0.2
+    assert complete.outcome["sparsity"] > 0.3
     with safe_open(complete.folder / "model.safetensors", "pt") as file:
         assert Config.from_json(file.metadata()["config"]) == SHORT
     accuracy, count = complete.evaluate([])
