@@ -70,7 +70,7 @@ SECTIONS: dict[str, Callable[[list[Row]], list[Job]]] = {
     "pgh": fixed(
         [job for beta in ("0.1", "1e-5", "1e-10") for job in over(f"cifar10/pgh-{beta}", "final", FINALS[1:3])]
     ),
-    "init": fixed(over("cifar10/pgh-0", "final", (0.03, 0.1, 0.2, 0.3))),
+    "init": fixed(over("cifar10/pgh-0", "final", (0.03, 0.1, 0.15, 0.2, 0.3))),
     "stds": fixed(over("cifar10/sine", "final", (0.022, *FINALS))),  # it ends sparser than S-LATS
     "str": fixed(over("cifar10/str", "threshold_decay", DECAYS)),
     "str-gs": fixed(over("cifar10/str-gs", "threshold_decay", SHARED_DECAYS)),

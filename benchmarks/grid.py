@@ -1,8 +1,8 @@
 """Many runs of the command's recipes on one GPU, a few at a time; what is done already is not done again.
 
 A small network's step is bound by the host, so several processes share the GPU, each with the images in memory; five
-of them under CUDA's MPS (`nvidia-cuda-mps-control -d`) do a quarter more than three without it. A folder of three
-tables takes what comes out, as it comes:
+of them under CUDA's MPS (`nvidia-cuda-mps-control -d`) do a quarter more than three without it, and fill an H200:
+eight do no more. A spiking network fills it alone. A folder of three tables takes what comes out, as it comes:
 
     runs.csv      a run each: what it was, accuracy, sparsity, how constant the penalty was
     layers.csv    a layer each: size, zeros, threshold                  (of the first seed)

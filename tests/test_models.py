@@ -201,3 +201,31 @@ def test_build_refuses_counts_below_one():
 def test_build_finds_what_was_added(monkeypatch):
     monkeypatch.setitem(NETWORKS, "linear", lambda classes, channels: nn.Linear(channels, classes))
     assert build("linear", 4).weight.shape == (4, 3)
+
+
+def test_an_erased_block_stays_erased_and_an_erased_classifier_does_not():
+    """What pruning at initialization lives and dies by (docs/results.md, 4)."""
+
+    def gradients(*erased: str) -> dict[str, float]:
+        torch.manual_seed(0)
+        network = build("resnet20", num_classes=10)
+        weights = select(network)
+        with torch.no_grad():
+            for name in erased:
+                weights[f"{name}.weight"].zero_()
+        loss = nn.functional.cross_entropy(network(torch.randn(8, 3, 16, 16)), torch.arange(8))
+        loss.backward()
+        return {name.removesuffix(".weight"): float(weight.grad.abs().max()) for name, weight in weights.items()}
+
+    classifier = gradients("fc")
+    assert classifier["fc"] > 0
+    assert classifier["conv1"] == 0  # at first; what the classifier learns opens the way
+
+    companion = gradients("layer3.1.conv2")
+    assert companion["layer3.1.conv2"] > 0
+
+    block = gradients("layer3.1.conv1", "layer3.1.conv2")
+    without = {name for name, gradient in block.items() if gradient == 0}
+    assert without == {"layer3.1.conv1", "layer3.1.conv2"}  # the shortcut serves all others
+
+    assert max(gradients("conv1").values()) == 0

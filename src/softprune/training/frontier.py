@@ -36,7 +36,7 @@ def walk(
     rows: list[dict[str, float]] = []
     images: Dataset | None = None  # read once, for all runs
     for value, changed in configs.items():
-        run = _run(changed, folder / f"{key}-{value:g}")
+        run = _run(changed, folder / f"{key}-{value:.12g}")
         say(f"{key} = {value:g}: {run.folder}")
         if images is None and run.outcome is None:
             images = dataset(config)
