@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grid import Job, Tables
+from scipy.stats import ttest_ind
 from summary import percent
 
 from softprune import law
@@ -18,6 +19,8 @@ BATCHES = 97  # of CIFAR-10, an epoch at batch 512
 FAMILY = "cifar10"
 LEVELS = (0.9, 0.95, 0.98, 0.99)
 BEYOND = 0.2  # in log odds: 90% beside runs that reached 91.7%
+CHANCE = 0.1  # the accuracy of a network that has stopped to learn
+SURE = 0.05  # p below which two means are told apart
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,15 @@ class Results:
         return next(row for row in self.tables.runs if row["job"] == job)
 
 
+def trained_ones(runs: Sequence[Outcome]) -> list[Outcome]:
+    return [run for run in runs if run.accuracy > CHANCE]
+
+
 def accuracies(runs: Sequence[Outcome]) -> str:
-    return percent([run.accuracy for run in runs])
+    """Runs at chance stand beside the others, unless there are no others."""
+    good = trained_ones(runs) or runs
+    lost = f"; {len(runs) - len(good)} of {len(runs)} at {CHANCE:.0%}" if len(good) < len(runs) else ""
+    return percent([run.accuracy for run in good]) + lost
 
 
 def sparsities(runs: Sequence[Outcome]) -> str:
@@ -132,5 +142,16 @@ def side_by_side(key: str, methods: dict[str, Series]) -> str:
 
 
 def at_equal_sparsity(methods: dict[str, Series], levels: Sequence[float] = LEVELS) -> str:
-    rows = [[name, *(percent(series.at(level)) for level in levels)] for name, series in methods.items()]
+    """An asterisk: not the accuracy of the first method."""
+    first = next(iter(methods.values()))
+    rows = [
+        [name, *(percent(series.at(level)) + "*" * differ(first.at(level), series.at(level)) for level in levels)]
+        for name, series in methods.items()
+    ]
     return table(["accuracy at", *(f"{level:.0%}" for level in levels)], rows)
+
+
+def differ(some: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether the means are told apart: Welch's t-test."""
+    enough = len(some) > 1 and len(others) > 1 and some != others
+    return enough and bool(ttest_ind(some, others, equal_var=False).pvalue < SURE)

@@ -9,7 +9,7 @@ import findings
 import grid
 import pytest
 from grid import Job, Tables
-from results import BEYOND, Outcome, Series, log_odds
+from results import BEYOND, Outcome, Series, accuracies, at_equal_sparsity, log_odds
 
 from softprune import law
 
@@ -34,6 +34,23 @@ def test_accuracy_at_a_sparsity_is_linear_in_the_log_odds():
 def test_a_seed_that_lacks_a_run_is_left_out():
     both = {1.0: [outcome(0.8, 0.9, 0), outcome(0.7, 0.9, 1)], 2.0: [outcome(0.6, 0.99, 0)]}
     assert Series(both).at(0.9) == [pytest.approx(0.8)]
+
+
+def test_runs_at_chance_stand_beside_the_others():
+    runs = [outcome(accuracy, 0.9, seed) for seed, accuracy in enumerate((0.8, 0.82, 0.1))]
+    assert accuracies(runs) == "81.00 ± 1.41; 1 of 3 at 10%"
+    assert accuracies(runs[2:]) == "10.00"
+
+
+def test_an_asterisk_marks_what_differs_from_the_first_row():
+    def series(*accuracies: float) -> Series:
+        return Series(
+            {D: [outcome(a, D, seed) for seed, a in enumerate(accuracies)] for D in (0.9, 0.95)}  # flat
+        )
+
+    methods = {"first": series(0.900, 0.902, 0.901), "near": series(0.902, 0.900, 0.898), "far": series(0.88, 0.881)}
+    rows = at_equal_sparsity(methods, (0.9,)).splitlines()[2:]
+    assert rows == ["| first | 90.10 ± 0.10 |", "| near | 90.00 ± 0.20 |", "| far | 88.05 ± 0.07* |"]
 
 
 def test_a_grid_does_only_what_is_missing(tmp_path, capfd):

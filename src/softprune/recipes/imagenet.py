@@ -57,7 +57,10 @@ METHODS: Methods = {
         {"method": "str-gs", "init": -200.0},
         "Tab. 3 has STR-GS at 74.13% top-1 and 89.54% sparsity, without its s: init is to be tuned",
     ),
-    "gpo": ({"method": "gpo", "init": -3200.0}, "slightly above STR at equal sparsity (App. C.2)"),
+    "gpo": (
+        {"method": "gpo", "init": -3200.0},
+        "that of STR, which it becomes once k is 0 (App. C.2); the paper has no accuracy of its own",
+    ),
     "str-sine": (
         {"method": "sine", "final": 1e-3, "gradient": "subgradient"},
         "71.51% top-1 at 94.14% sparsity: STR's gradient, a schedule's threshold (App. C.3)",
