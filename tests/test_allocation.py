@@ -73,6 +73,21 @@ def test_flops_count_samples_and_not_rows():
         sp.flops_per_weight(nn.Linear(2, 2), torch.zeros(0, 2))
 
 
+def test_flops_of_attention_and_recurrence():
+    tokens, width = 7, 8
+    attention = nn.TransformerEncoderLayer(width, nhead=2, dim_feedforward=16, batch_first=True)
+    uses = sp.flops_per_weight(attention, torch.randn(3, tokens, width))
+    assert uses == dict.fromkeys(sp.select(attention), float(tokens))
+    crossed = nn.MultiheadAttention(width, 2, batch_first=True)
+    uses = sp.flops_per_weight(crossed, torch.randn(3, 4, width), *(torch.randn(3, 10, width),) * 2)
+    assert uses == {"in_proj_weight": (4 + 10 + 10) / 3, "out_proj.weight": 4.0}
+    lstm = nn.LSTM(width, 5, num_layers=2, bidirectional=True, batch_first=True)
+    assert sp.flops_per_weight(lstm, torch.randn(3, tokens, width)) == dict.fromkeys(sp.select(lstm), float(tokens))
+    cast = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert sp.flops_per_weight(cast, torch.randn(3, 6)) == {"0.weight": 1.0, "1.weight": 1.0}
+
+
 @pytest.mark.parametrize(("side", "target"), [(3, 0.84), (4, 0.9)])
 def test_a_budget_of_tiny_layers_has_the_sum_it_promises(side, target):
     torch.manual_seed(0)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from softprune import curves
-    from softprune.allocation import erdos_renyi, erk, flops_per_weight, uniform
+    from softprune.allocation import erdos_renyi, erk, uniform
+    from softprune.flops import flops_per_weight
     from softprune.gradient import identity, subgradient
     from softprune.paper import budgets
     from softprune.penalty import implied_penalty, threshold_from_penalty
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "allocation": ("erdos_renyi", "erk", "flops_per_weight", "uniform"),
+    "allocation": ("erdos_renyi", "erk", "uniform"),
+    "flops": ("flops_per_weight",),
     "gradient": ("identity", "subgradient"),
     "paper": ("budgets",),
     "penalty": ("implied_penalty", "threshold_from_penalty"),

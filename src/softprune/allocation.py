@@ -8,19 +8,15 @@ A budget is {name: sparsity}, or a function ``(params, target) -> {name: sparsit
     sp.budgets     what the paper's runs arrived at, layer by layer
 
 The sum over parameters is the target exactly. Without a budget the threshold is global, and learning decides.
-``flops_per_weight`` lets a global target count multiplications instead of weights.
+``sp.flops_per_weight`` lets a global target count multiplications instead of weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
-import torch
-from torch import Tensor, nn
-
-from softprune.selection import unwrap
+from torch import Tensor
 
 Budget = Mapping[str, float] | Callable[[Mapping[str, Tensor], float], Mapping[str, float]]
 
@@ -28,6 +24,7 @@ Budget = Mapping[str, float] | Callable[[Mapping[str, Tensor], float], Mapping[s
 def uniform(params: Mapping[str, Tensor], target: float) -> dict[str, float]:
     """The same sparsity for every parameter.
 
+    >>> import torch
     >>> uniform({"a": torch.empty(2, 3), "b": torch.empty(4, 4)}, 0.9)
     {'a': 0.9, 'b': 0.9}
     """
@@ -61,6 +58,7 @@ def _share_out(params: Mapping[str, Tensor], target: float, wish: Mapping[str, f
 def whole(shares: Mapping[str, float], params: Mapping[str, Tensor]) -> dict[str, float]:
     """Shares that are whole numbers of weights, with the same sum: what is cut off goes where most was.
 
+    >>> import torch
     >>> whole({"a": 0.5, "b": 0.5}, {"a": torch.zeros(3), "b": torch.zeros(3)})
     {'a': 0.6666666666666666, 'b': 0.3333333333333333}
     """
@@ -88,55 +86,3 @@ def resolve(budget: Budget, params: Mapping[str, Tensor], target: float) -> dict
         if not 0 <= sparsity <= 1:
             raise ValueError(f"The budget's sparsity of {name} must be between 0 and 1. Got {sparsity}.")
     return values
-
-
-def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
-    """How often each weight is multiplied when the model computes ``example``, for one sample of its batch: what
-    linear layers and convolutions do, transposed ones too. The first tensor's first dimension is the batch.
-
-    >>> flops_per_weight(nn.Conv2d(3, 8, 3, padding=1), torch.zeros(2, 3, 10, 10))
-    {'weight': 100.0}
-    """
-    model = unwrap(model)
-    batch = next((len(x) for x in _tensors(example) if x.dim() > 0), 0)
-    if batch < 1:
-        raise ValueError("`flops_per_weight(model, *example)` needs an example with at least one sample.")
-    names = {id(p): name for name, p in model.named_parameters()}  # a tied weight has one
-    uses: dict[str, float] = {}
-
-    def count(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
-            met = inputs[0] if isinstance(module, _TRANSPOSED) else output  # by each weight at every place, once
-            weight = names.get(id(module.weight), name)
-            uses[weight] = uses.get(weight, 0.0) + met.numel() / module.weight.shape[0] / batch  # type: ignore
-
-        return hook
-
-    handles = [
-        module.register_forward_hook(count(f"{name}.weight" if name else "weight"))
-        for name, module in model.named_modules()
-        if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED))
-    ]
-    training = [module for module in model.modules() if module.training]
-    try:
-        with torch.no_grad():
-            model.eval()(*example)
-    finally:
-        for module in training:
-            module.training = True
-        for handle in handles:
-            handle.remove()
-    return uses
-
-
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-
-
-def _tensors(example: Any) -> Iterator[Tensor]:
-    """Those in lists and dictionaries too, in order."""
-    if isinstance(example, Tensor):
-        yield example
-    elif isinstance(example, Mapping):
-        yield from (tensor for part in example.values() for tensor in _tensors(part))
-    elif isinstance(example, Sequence) and not isinstance(example, str):
-        yield from (tensor for part in example for tensor in _tensors(part))
