@@ -1,6 +1,7 @@
 """Every wrong argument is refused at construction, with a sentence that says what to write instead."""
 
 import gc
+import math
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,11 @@ def test_what_a_schedule_refuses(schedule):
         refused(partial(schedule, final, 10), f"`{name}(final=...)` must be >= 0 and finite. Got {final}.")
     for steps in (0, -3, 2.5):
         refused(partial(schedule, 0.5, steps), f"`{name}(steps=...)` must be a whole number >= 1. Got {steps}.")
-    for start in (-1, 10, 11):
-        text = f"`{name}(start=...)` must be >= 0 and < steps = 10. Got {start}."
+    for start in (-1, 0.5):
+        text = f"`{name}(start=...)` must be a whole number >= 0. Got {start}."
+        refused(partial(schedule, 0.5, 10, start=start), text)
+    for start in (10, 11):
+        text = f"`{name}(start=...)` must be < steps = 10. Got {start}."
         refused(partial(schedule, 0.5, 10, start=start), text)
     assert schedule(0.0, 10, start=9)(10) == 0.0  # the edges are allowed
 
@@ -44,12 +48,12 @@ def test_pgh_refuses_a_beta_outside_0_and_1_and_names_its_limits(beta):
     ("build", "text"),
     [
         (lambda: sp.Constant(-0.1), "`Constant(final=...)` must be >= 0 and finite. Got -0.1."),
-        (lambda: sp.Constant(0.1, start=-1), "`Constant(start=...)` must be >= 0 and finite. Got -1."),
+        (lambda: sp.Constant(0.1, start=-1), "`Constant(start=...)` must be a whole number >= 0. Got -1."),
         (lambda: sp.LATS(-1.0), "`LATS(penalty=...)` must be >= 0 and finite. Got -1.0."),
-        (lambda: sp.LATS(1.0, start=-1), "`LATS(start=...)` must be >= 0 and finite. Got -1."),
+        (lambda: sp.LATS(1.0, start=-1), "`LATS(start=...)` must be a whole number >= 0. Got -1."),
         (lambda: sp.LATS.cosine(-1.0, 2, 2), "`CosineLATS(final=...)` must be >= 0 and finite. Got -1.0."),
-        (lambda: sp.LATS.cosine(1.0, 0, 2), "`CosineLATS(epochs=...)` must be >= 1. Got 0."),
-        (lambda: sp.LATS.cosine(1.0, 2, 0), "`CosineLATS(batches=...)` must be >= 1. Got 0."),
+        (lambda: sp.LATS.cosine(1.0, 0, 2), "`CosineLATS(epochs=...)` must be a whole number >= 1. Got 0."),
+        (lambda: sp.LATS.cosine(1.0, 2, 0), "`CosineLATS(batches=...)` must be a whole number >= 1. Got 0."),
         (lambda: sp.SLATS(1.0, 10, lr=lambda x: 0.5 - x), "must be a curve h(x) >= 0 on [0, 1]. Got h("),
         (lambda: sp.SLATS(1.0, 10, lr=lambda x: 0.0), "must be positive somewhere after the start of pruning."),
         (lambda: sp.PGH(1.0, 10, 0.1).stop(slope=0.0), "`PGH.stop(slope=...)` must be > 0. Got 0.0."),
@@ -68,8 +72,12 @@ def scheduler():
     ("build", "error", "text"),
     [
         (lambda: sp.LATS.from_final(-1.0, scheduler(), 10), ValueError, "`LATS.from_final(final=...)` must be >= 0"),
-        (lambda: sp.LATS.from_final(1.0, scheduler(), 0), ValueError, "needs steps > start >= 0. Got steps = 0"),
-        (lambda: sp.LATS.from_final(1.0, scheduler(), 5, start=5), ValueError, "Got steps = 5, start = 5."),
+        (
+            lambda: sp.LATS.from_final(1.0, scheduler(), 0),
+            ValueError,
+            "(steps=...)` must be a whole number >= 1. Got 0.",
+        ),
+        (lambda: sp.LATS.from_final(1.0, scheduler(), 5, start=5), ValueError, "must be < steps = 5. Got 5."),
         (lambda: sp.LATS.from_final(1.0, scheduler(), 5, interval=0), ValueError, "`LATS.from_final(interval=...)`"),
         (
             lambda: sp.LATS.from_final(1.0, torch.optim.lr_scheduler.ReduceLROnPlateau(scheduler().optimizer), 5),
@@ -80,6 +88,14 @@ def scheduler():
 )
 def test_what_lats_from_a_final_threshold_refuses(build, error, text):
     refused(build, text, error)
+
+
+def test_a_scheduler_that_ends_before_the_run():
+    one_cycle = torch.optim.lr_scheduler.OneCycleLR(torch.optim.SGD([torch.zeros(1)], lr=0.1), 0.1, total_steps=100)
+    refused(
+        lambda: sp.LATS.from_final(1.0, one_cycle, 200), "`lr_scheduler` ends after 101 optimizer steps, and 200"
+    )  # as torch counts
+    assert sp.LATS.from_final(1.0, one_cycle, 100).penalty > 0
 
 
 def test_lats_from_a_final_threshold_refuses_a_learning_rate_of_zero():
@@ -97,6 +113,99 @@ def test_parameters_that_the_optimizer_does_not_hold():
     assert not optimizer._optimizer_step_pre_hooks
     many = {f"w{i}": nn.Parameter(torch.ones(2, 2)) for i in range(7)}
     refused(lambda: sp.Pruner(many, optimizer, threshold=sp.Constant(0.1)), "'w4' and 2 more.")
+
+
+class Stepwise(torch.optim.Optimizer):
+    """Without learning rates."""
+
+    def __init__(self, params) -> None:
+        super().__init__(params, {"size": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        for p in self.param_groups[0]["params"]:
+            p.sub_(p.grad, alpha=self.param_groups[0]["size"])
+
+
+@pytest.mark.parametrize("threshold", [sp.LATS(0.1), sp.TargetSparsity(0.9, 10)])
+def test_thresholds_that_follow_the_learning_rate_need_one(threshold):
+    model = network()
+    nothing = torch.optim.SGD(model.parameters(), lr=0.1)
+    nothing.param_groups[0]["lr"] = None  # as Adafactor, which finds its own
+    for optimizer in (Stepwise(model.parameters()), nothing):
+        text = f"{type(threshold).__name__} follows the learning rate, and {type(optimizer).__name__} has none"
+        refused(partial(sp.Pruner, sp.select(model), optimizer, threshold=threshold), text)
+
+
+@pytest.mark.parametrize("threshold", [sp.SLATS(0.2, 4), "str"])
+def test_other_thresholds_need_no_learning_rate(threshold):
+    model = network()
+    params = sp.select(model)
+    threshold = sp.STR(params, init=-2.0) if threshold == "str" else threshold
+    more = threshold.parameters() if isinstance(threshold, sp.STR) else ()
+    optimizer = Stepwise([*model.parameters(), *more])
+    with sp.Pruner(params, optimizer, threshold=threshold) as pruner:
+        for step in range(4):
+            loss_of(model, step).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert pruner.step == 4
+        assert pruner.sparsity() > 0.1
+        penalty = pruner.penalty
+        assert all(math.isnan(mu) for mu in (penalty.values() if isinstance(penalty, dict) else [penalty]))
+
+
+class Lookahead(torch.optim.Optimizer):
+    def __init__(self, optimizer) -> None:
+        self.optimizer = optimizer
+        self.param_groups = optimizer.param_groups
+
+
+class ScheduleFree(torch.optim.SGD):
+    def train(self) -> None: ...
+
+    def eval(self) -> None: ...
+
+
+def test_optimizers_that_move_weights_outside_of_their_steps():
+    model = network()
+    params = sp.select(model)
+    around = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
+    text = "Cannot prune under Lookahead: it may move weights outside of the steps of the optimizer in it"
+    refused(lambda: sp.Pruner(params, around, threshold=sp.Constant(0.1)), text, TypeError)
+    free = ScheduleFree(model.parameters(), lr=0.1)
+    text = "Cannot prune under ScheduleFree: as a schedule-free optimizer it trades the weights"
+    refused(lambda: sp.Pruner(params, free, threshold=sp.Constant(0.1)), text, TypeError)
+
+
+class Rows(sp.Prox):
+    """The group Lasso over rows."""
+
+    def __call__(self, theta, d):
+        norm = theta.norm(dim=1, keepdim=True)
+        return theta * (1 - d / norm.clamp(min=1e-12)).clamp(min=0)
+
+    def penalty(self, w, d):
+        return d * w.norm(dim=1, keepdim=True)
+
+    def inverse(self, w, d):
+        return w * (1 + d / w.norm(dim=1, keepdim=True).clamp(min=1e-12))
+
+
+def test_a_target_needs_a_prox_whose_zeros_it_can_count():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), optimizer, prox=Rows())
+    refused(partial(build, threshold=sp.TargetSparsity(0.5, 10)), "Cannot use TargetSparsity with", TypeError)
+    with build(threshold=sp.Constant(100.0)) as pruner:
+        assert pruner.sparsity() == 1.0
+
+
+def test_what_is_no_state():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.1))
+    refused(lambda: pruner.load_state_dict({}), "it is none that `Pruner.state_dict()` gave")
 
 
 def test_one_parameter_under_two_names():

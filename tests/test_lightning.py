@@ -14,6 +14,7 @@ import softprune as sp
 lightning = pytest.importorskip("lightning")
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelCheckpoint  # noqa: E402
 from lightning.pytorch.loggers import CSVLogger  # noqa: E402
+from lightning.pytorch.tuner import Tuner  # noqa: E402
 
 from softprune.lightning import PruningCallback  # noqa: E402
 
@@ -250,6 +251,54 @@ def test_without_a_threshold_it_follows_the_modules_pruner(tmp_path, kind):
     assert module.pruner.theta  # is the module's to detach
 
 
+@pytest.mark.parametrize("kind", [Own, Late])
+def test_a_module_that_builds_its_pruner_can_be_fitted_again(tmp_path, kind):
+    callback, module = PruningCallback(), kind()
+    again = trainer(tmp_path, callback)
+    again.fit(module, batches())
+    first = module.pruner
+    again.fit_loop.epoch_progress.reset()
+    again.fit(module, batches())
+    assert first.theta == {}
+    assert callback.pruner is module.pruner is not first
+
+
+def test_the_tuner_leaves_no_pruner_behind(tmp_path):
+    callback, module = PruningCallback(), Own()
+    module.lr = 0.03
+    tuned = trainer(tmp_path, callback, enable_checkpointing=True)
+    Tuner(tuned).lr_find(module, batches(), num_training=4)
+    tuned.fit(module, batches())
+    assert callback.report.step == STEPS
+
+
+def test_a_pruner_of_before_the_fit_stays(tmp_path):
+    class Early(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=0.03)
+            self.pruner = sp.Pruner(sp.select(self.network), self.optimizer, threshold=sp.SLATS(0.2, 2 * STEPS))
+
+        def configure_optimizers(self):
+            return self.optimizer
+
+    callback, module = PruningCallback(), Early()
+    for _ in range(2):
+        fitted(tmp_path, callback, module)
+    assert module.pruner.step == 2 * STEPS
+    assert module.pruner.threshold == 0.2
+
+
+def test_two_callbacks_log_under_two_names(tmp_path):
+    first = PruningCallback(sp.Constant(0.1), include=["network.0.*"])
+    second = PruningCallback(sp.Constant(0.3), include=["network.2.*"])
+    logger = CSVLogger(tmp_path, name="", version="")
+    trainer(tmp_path, first, second, logger=logger, log_every_n_steps=1).fit(Module(), batches())
+    row = list(csv.DictReader((tmp_path / "metrics.csv").open()))[-1]
+    assert [float(row[name]) for name in ("threshold", "threshold_2")] == pytest.approx([0.1, 0.3])
+    assert float(row["sparsity_2"]) == pytest.approx(second.report.sparsity)
+
+
 def test_two_callbacks_share_a_module(tmp_path):
     first = PruningCallback(sp.Constant(0.1), include=["network.0.*"])
     second = PruningCallback(build=slats, include=["network.2.*"])
@@ -285,6 +334,13 @@ def test_a_trained_threshold_outside_the_optimizer_is_refused(tmp_path):
 def test_a_pattern_without_a_match_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"'head\.\*' matches no trainable parameter"):
         fitted(tmp_path, PruningCallback(build=slats, exclude=["head.*"]))
+
+
+def test_steps_that_the_module_makes_are_not_known(tmp_path):
+    module = Module()
+    module.automatic_optimization = False
+    with pytest.raises(ValueError, match=r"does not know here \(the module steps the optimizer itself\)"):
+        fitted(tmp_path, PruningCallback(build=slats), module)
 
 
 @pytest.mark.parametrize("case", ["endless data", "endless training", "accumulation varies"])

@@ -227,6 +227,26 @@ def test_lats_gives_every_param_group_its_own_threshold_and_one_penalty():
     assert run.pruner.penalty == pytest.approx({"0.weight": 0.5, "2.weight": 0.5})
 
 
+@pytest.mark.parametrize("swap", ["groups", "lists", "members"])
+def test_lats_follows_a_parameter_into_another_param_group(swap):
+    a, b = (nn.Parameter(torch.ones(3, 3)) for _ in range(2))
+    optimizer = torch.optim.SGD([{"params": [a], "lr": 0.1}, {"params": [b], "lr": 0.001}])
+    pruner = sp.Pruner({"a": a, "b": b}, optimizer, threshold=sp.LATS(0.1))
+    optimizer.step()
+    groups = optimizer.param_groups
+    if swap == "groups":
+        groups.reverse()
+        expected = {"a": 0.02, "b": 0.0002}  # nothing has changed
+    else:
+        expected = 0.0101  # of both
+        if swap == "lists":
+            groups[0]["params"], groups[1]["params"] = groups[1]["params"], groups[0]["params"]
+        else:
+            groups[0]["params"][0], groups[1]["params"][0] = b, a
+    optimizer.step()
+    assert pruner.threshold == pytest.approx(expected)
+
+
 def test_the_penalty_of_a_step_is_its_growth_over_its_learning_rate():
     run = Run.of(lambda groups: torch.optim.SGD(groups, lr=0.02), lambda params: sp.Linear(0.8, STEPS))
     run.train(range(2))

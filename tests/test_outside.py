@@ -61,6 +61,15 @@ def test_a_copy_keeps_weights_set_from_outside(clone):
     assert model.weight.tolist() == [[0.75, 1.0, 0.0, 0.0]]
 
 
+def test_the_sparsity_of_gpo_counts_weights_set_from_outside():
+    run = Run.of("momentum", "gpo")
+    run.train(range(3))
+    with torch.no_grad():
+        for p in run.pruner.params.values():
+            p.zero_()
+    assert run.pruner.sparsity() == sp.summarize(run.pruner).sparsity == 1.0
+
+
 def test_hooks_of_others_see_the_sparse_weights_whenever_they_were_registered():
     model = nn.Linear(4, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -190,6 +190,16 @@ def test_another_kind_of_threshold_is_refused(saved_with, loaded_by, of):
         getattr(other, of).load_state_dict(getattr(run, of).state_dict())
 
 
+def test_a_refused_state_leaves_the_optimizer_alone():
+    run = Run.of("momentum", "slats")
+    other = torch.optim.SGD((model := network()).parameters(), lr=0.5, momentum=0.9)
+    sp.Pruner(sp.select(model), other, threshold=sp.TargetSparsity(0.5, STEPS))
+    before = saved(run.optimizer.state_dict())
+    with pytest.raises(ValueError, match="its threshold adapts to the weights"):
+        run.optimizer.load_state_dict(other.state_dict())
+    assert str(run.optimizer.state_dict()) == str(before)
+
+
 @pytest.mark.parametrize("of", ["optimizer", "pruner"])
 def test_the_state_of_another_model_is_refused(of):
     run, other = Run.of("sgd", "slats", kind="linear"), Run.of("sgd", "slats", kind="conv")

@@ -117,3 +117,11 @@ def test_a_compiled_part_is_searched_too():
     model = network()
     model[0] = torch.compile(model[0])
     assert list(sp.select(model).values()) == [model[0].weight, model[2].weight]
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_weight_normed_layers_are_left_out():
+    """A row of zeros has no direction."""
+    for norm in (nn.utils.weight_norm, nn.utils.parametrizations.weight_norm):
+        model = nn.Sequential(norm(nn.Linear(4, 3)), nn.Linear(3, 2))
+        assert list(sp.select(model)) == ["1.weight"]

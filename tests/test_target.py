@@ -405,6 +405,54 @@ def test_a_run_resumed_with_fewer_steps_than_it_made_ends_at_the_target():
     assert pruner.threshold == after  # it landed once
 
 
+@pytest.mark.parametrize("goal", [sp.TargetSparsity(0.97, 2 * STEPS), sp.TargetSparsity(0.9, 2 * STEPS)])
+def test_a_run_that_ended_can_be_prolonged(goal):
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = SCHEDULES["constant"](opt)
+    with sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS)) as pruner:
+        train(model, opt, scheduler, pruner, STEPS)
+        weights, saved = (copy.deepcopy(x.state_dict()) for x in (model, opt))
+    pruner = sp.Pruner(sp.select(model), opt, threshold=goal)
+    model.load_state_dict(weights)
+    opt.load_state_dict(saved)
+    train(model, opt, scheduler, pruner, 2 * STEPS)
+    assert pruner.sparsity() == pytest.approx(goal.target, abs=1e-3)
+
+
+@pytest.mark.parametrize("foretold", [True, False])
+def test_a_run_with_skipped_steps_ends_at_the_target(foretold):
+    """A GradScaler does not step the optimizer where gradients overflow; schedulers and loops count such steps."""
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = SCHEDULES["cosine"](opt)
+    goal = sp.TargetSparsity(0.9, STEPS, lr_scheduler=scheduler if foretold else None)
+    pruner = sp.Pruner(sp.select(model), opt, threshold=goal)
+    for steps in (30, STEPS - 3):
+        train(model, opt, scheduler, pruner, steps)
+        scheduler.step()  # and a step is skipped
+        if steps == 30:
+            scheduler.step()
+            scheduler.step()
+    assert pruner.step == STEPS - 3
+    if foretold:
+        assert pruner.source.skipped == 3
+        assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
+    pruner.detach()
+    zeros = sum(int((p == 0).sum()) for p in sp.select(model).values())
+    assert zeros / sum(p.numel() for p in sp.select(model).values()) == pytest.approx(0.9, abs=1e-3)
+
+
+def test_to_stop_early_is_not_to_end():
+    model = network()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS))
+    train(model, opt, SCHEDULES["constant"](opt), pruner, STEPS // 2)
+    before = pruner.sparsity()
+    pruner.detach()
+    assert pruner.sparsity() == before < 0.89
+
+
 def test_accelerates_scheduler_is_unwrapped():
     model = network()
     accelerator = Accelerator(cpu=True)
@@ -445,8 +493,10 @@ def test_states_of_other_thresholds_are_refused():
         ({"target": 95, "steps": 10}, "must be > 0 and < 1. Got 95."),
         ({"target": 0.9, "steps": 0}, "must be a whole number >= 1. Got 0."),
         ({"target": 0.9, "steps": 20.5}, "must be a whole number >= 1. Got 20.5."),
-        ({"target": 0.9, "steps": 10, "start": 10}, "needs steps > start >= 0"),
-        ({"target": 0.9, "steps": 10, "refresh": 0}, "must be >= 1. Got 0."),
+        ({"target": 0.9, "steps": 10, "start": 10}, "must be < steps = 10. Got 10."),
+        ({"target": 0.9, "steps": 10, "start": 0.5}, "must be a whole number >= 0. Got 0.5."),
+        ({"target": 0.9, "steps": 10, "interval": 1.5}, "must be a whole number >= 1. Got 1.5."),
+        ({"target": 0.9, "steps": 10, "refresh": 0}, "must be a whole number >= 1. Got 0."),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, text):

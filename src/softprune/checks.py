@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
@@ -16,6 +17,7 @@ from softprune.prox import Prox
 from softprune.threshold import Threshold, Trainable
 
 _pruned_by: Any = WeakIdKeyDictionary()  # Parameter -> weak reference to its pruner
+_replaceable: Any = weakref.WeakSet()  # pruners that make way for the next one of their parameters
 
 
 def prunable(params: Mapping[str, nn.Parameter], optimizer: Optimizer, threshold: Threshold) -> dict[str, nn.Parameter]:
@@ -36,6 +38,11 @@ def prunable(params: Mapping[str, nn.Parameter], optimizer: Optimizer, threshold
         )
     if isinstance(threshold, Trainable):
         _trainable(threshold, params, held)
+    if threshold.reads_lr and any(group.get("lr") is None for group in optimizer.param_groups):
+        raise ValueError(
+            f"{type(threshold).__name__} follows the learning rate, and {type(optimizer).__name__} has none: "
+            "`lr` is missing in a param group. Use a schedule, or give the optimizer an `lr`."
+        )
     return dict(params)
 
 
@@ -61,6 +68,19 @@ def columns(prox: Prox, columns: Columns, threshold: Threshold) -> None:
         )
 
 
+def zeros(prox: Prox, threshold: Threshold, thetas: Sequence[Tensor]) -> None:
+    """Refuse a prox whose zeros a threshold would miscount, seen on numbers in the shape of a parameter."""
+    if not threshold.counts_zeros:
+        return
+    shape, d = min(thetas, key=Tensor.numel).shape, 0.5
+    theta = torch.linspace(-1, 1, shape.numel(), device="cpu").view(shape)
+    if not torch.equal(prox(theta, d) == 0, theta.abs() <= d):
+        raise TypeError(
+            f"Cannot use TargetSparsity with {prox}. This is because it takes the weights with |θ| <= d for the zeros, "
+            "and this prox makes others zero. Use a schedule or LATS."
+        )
+
+
 def attached(handles: Sequence[object]) -> None:
     if not handles:
         raise RuntimeError("A detached pruner has no state. Save or load it before `detach()`.")
@@ -72,9 +92,14 @@ def claim(params: Mapping[str, Tensor], pruner: object) -> None:
         _pruned_by[p] = weakref.ref(pruner)
 
 
-def _pruner_of(p: Tensor) -> object:
+def pruner_of(p: Tensor) -> Any:
     reference = _pruned_by.get(p)
     return None if reference is None else reference()
+
+
+def replaceable(pruner: object) -> None:
+    """Let this pruner make way when another one is built for its parameters."""
+    _replaceable.add(pruner)
 
 
 def release(params: Mapping[str, Tensor]) -> None:
@@ -89,10 +114,16 @@ def _each_once(params: Mapping[str, nn.Parameter]) -> None:
             raise TypeError(f"Cannot prune {name!r}: it is not a floating-point parameter.")
         if (other := first.setdefault(id(p), name)) != name:
             raise ValueError(f"{other!r} and {name!r} are one parameter, which cannot be pruned twice. Drop one.")
-        if _pruner_of(p) is not None:
+        _make_way(p)
+        if pruner_of(p) is not None:
             gc.collect()  # it may be gone but for its optimizer, which holds it as it holds the optimizer
-        if _pruner_of(p) is not None:
+        if pruner_of(p) is not None:
             raise ValueError(f"{name!r} is pruned already. Call `detach()` on its pruner first, or leave it out.")
+
+
+def _make_way(p: Tensor) -> None:
+    if (pruner := pruner_of(p)) in _replaceable:
+        pruner.detach()
 
 
 def _trainable(threshold: Trainable, params: Mapping[str, nn.Parameter], held: set[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
@@ -29,6 +30,14 @@ class Future:
     def cooler(self, step: int, lr: float) -> float:
         """Σ η·(1 − η / lr) after ``step`` steps, over all Σ η: the learning to come at lower rates than ``lr``."""
         return (self._sums[step] - self._squares[step] / lr) / self._sums[0] if lr > 0 else 0.0
+
+    def ahead(self, step: int, lr: float, known: int, most: int) -> int:
+        """How many steps the scheduler is ahead after ``step`` of the optimizer's, which uses ``lr``: as many as were
+        ``known`` or more, as a GradScaler skips some; those known if ``lr`` is not among the next ``most`` rates."""
+        for skipped in range(known, most + 1):
+            if step + skipped < len(self.lrs) and math.isclose(self.lrs[step + skipped], lr, rel_tol=1e-9):
+                return skipped
+        return known
 
     def foretold(self, step: int, lr: float) -> bool:
         """Whether ``lr`` is what was to be expected about then."""
@@ -73,8 +82,18 @@ def future_lrs(
         for step in range(1, steps + 1):
             lrs.append(max(float(groups[number]["lr"]) for number in numbers))
             if step % interval == 0 and step < steps:
-                played.step()
+                _play(played, step, steps)
     return lrs
+
+
+def _play(lr_scheduler: LRScheduler, step: int, steps: int) -> None:
+    try:
+        lr_scheduler.step()
+    except ValueError as error:  # OneCycleLR's, which has a last step
+        raise ValueError(
+            f"`lr_scheduler` ends after {step} optimizer steps, and {steps} are asked for. Give both the same number; "
+            "`interval` is how many optimizer steps lie between two of the scheduler's."
+        ) from error
 
 
 def _modules(lr_scheduler: LRScheduler) -> Iterator[nn.Module]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
@@ -17,12 +18,26 @@ Keywords = dict[str, Any]
 Closure = Callable[[], Any]
 
 
+WRAPPERS = ("accelerate", "lightning", "pytorch_lightning")  # that pass on every step, and move no weights
+
+
 def innermost(optimizer: Any) -> Optimizer:
     """The torch optimizer inside Accelerate's, Lightning's and similar wrappers: its hooks are the ones run."""
+    kind = type(optimizer).__name__
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+        if isinstance(optimizer, Optimizer) and type(optimizer).__module__.split(".")[0] not in WRAPPERS:
+            raise TypeError(
+                f"Cannot prune under {kind}: it may move weights outside of the steps of the optimizer in it, as "
+                "Lookahead does. If it only passes steps on, give that one: `Pruner(params, optimizer.optimizer, ...)`."
+            )
         optimizer = inner
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"`Pruner(optimizer=...)` must be a torch.optim.Optimizer. Got {type(optimizer).__name__}.")
+        raise TypeError(f"`Pruner(optimizer=...)` must be a torch.optim.Optimizer. Got {kind}.")
+    if callable(getattr(optimizer, "eval", None)) and callable(getattr(optimizer, "train", None)):
+        raise TypeError(
+            f"Cannot prune under {kind}: as a schedule-free optimizer it trades the weights for their average outside "
+            "of its steps, which would be neither sparse nor θ. Use an optimizer that moves weights in its steps only."
+        )
     return optimizer
 
 
@@ -47,20 +62,12 @@ def _of_each(params: Iterable[Tensor], optimizer: Optimizer, table: Mapping[int,
         ) from None
 
 
-class Rates:
-    """The learning rate of each parameter, which is that of its param group, wherever it is by now."""
-
-    def __init__(self, optimizer: Optimizer, params: Sequence[Tensor]) -> None:
-        self.optimizer = optimizer
-        self.params = params
-        self._sizes: list[int] = []
-
-    def __call__(self) -> list[float]:
-        groups = self.optimizer.param_groups
-        if self._sizes != (sizes := [len(group["params"]) for group in groups]):  # some joined, left or moved
-            self._numbers, self._sizes = group_indices(self.optimizer, self.params), sizes
-        lrs = [float(group["lr"]) for group in groups]
-        return [lrs[number] for number in self._numbers]
+def rates(optimizer: Optimizer, params: Sequence[Tensor]) -> list[float]:
+    """The learning rate of each parameter: that of its param group, wherever it is by now; nan if there is none."""
+    lrs = [math.nan if (lr := group.get("lr")) is None else float(lr) for group in optimizer.param_groups]
+    if len(set(lrs)) == 1:
+        return lrs[:1] * len(params)
+    return [lrs[number] for number in group_indices(optimizer, params)]
 
 
 def attach(
@@ -118,7 +125,7 @@ def _skipped(optimizer: Optimizer) -> bool:
     found_inf = getattr(optimizer, "found_inf", None)
     if found_inf is not None and bool(found_inf):
         return True
-    return all(group["lr"] == 0 for group in optimizer.param_groups) and _is_rehearsal()
+    return all(group.get("lr") == 0 for group in optimizer.param_groups) and _is_rehearsal()
 
 
 def _is_inner_step(optimizer: Optimizer) -> bool:

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -19,11 +19,10 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import nn
 
 import softprune as sp
+from softprune import checks
 from softprune.target import Controller
 
-Threshold = sp.Threshold | Callable[[int], float]
-
-_built: WeakKeyDictionary[LightningModule, list[sp.Pruner]] = WeakKeyDictionary()  # by callbacks, in the last fit
+_built: WeakSet[sp.Pruner] = WeakSet()  # by callbacks
 
 
 class PruningCallback(Callback):
@@ -34,15 +33,16 @@ class PruningCallback(Callback):
     the module's help: its parameters belong into ``configure_optimizers``, so build threshold and pruner there.
 
     Sparsity, threshold and penalty are logged every ``Trainer(log_every_n_steps=...)`` steps and shown in the progress
-    bar. After training, ``report`` holds the report and the module exactly sparse weights. ``pruner`` stays attached,
-    so that a checkpoint saved after ``fit`` resumes too, until the module is fitted again or ``pruner.detach()``.
+    bar; those of a second callback as ``sparsity_2`` and so on. After training, ``report`` holds the report and the
+    module exactly sparse weights. ``pruner`` stays attached, so that a checkpoint saved after ``fit`` resumes too,
+    until the module is fitted again or ``pruner.detach()``.
     """
 
     def __init__(
         self,
-        threshold: Threshold | None = None,
+        threshold: sp.Threshold | Callable[[int], float] | None = None,
         *,
-        build: Callable[[Mapping[str, nn.Parameter], int], Threshold] | None = None,
+        build: Callable[[Mapping[str, nn.Parameter], int], sp.Threshold | Callable[[int], float]] | None = None,
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         verbose: bool = True,
@@ -59,10 +59,14 @@ class PruningCallback(Callback):
         self._logged: int | None = None  # the step
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Every fit begins anew, also after one that failed, and before Lightning loads a checkpoint's weights."""
+        """Every fit begins anew, also after one that failed, and before Lightning loads a checkpoint's weights. Pruners
+        of the module itself go when it builds others: in this fit, if it does so in ``configure_optimizers``."""
         if stage == "fit":
-            for pruner in _built.pop(pl_module, []):
-                pruner.detach()
+            for pruner in {checks.pruner_of(p) for p in pl_module.parameters()} - {None}:
+                if pruner in _built:
+                    pruner.detach()
+                else:
+                    checks.replaceable(pruner)
             self.pruner = self.report = self._logged = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -75,10 +79,10 @@ class PruningCallback(Callback):
                 "build a `softprune.Pruner` in `configure_optimizers` instead."
             )
         params = sp.select(pl_module, self.include, self.exclude)
-        threshold = self.build(params, _steps(trainer)) if self.build is not None else self.threshold
+        threshold = self.build(params, _steps(trainer, pl_module)) if self.build is not None else self.threshold
         assert threshold is not None
         self.pruner = sp.Pruner(params, trainer.optimizers[0], threshold=threshold)
-        _built.setdefault(pl_module, []).append(self.pruner)
+        _built.add(self.pruner)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A module may build its own pruner as late as in its ``on_fit_start``."""
@@ -97,7 +101,9 @@ class PruningCallback(Callback):
         accumulating = step in (0, self._logged)
         if every and not accumulating and (self._logged is None or step % every == 0):
             self._logged = step
-            log(pl_module, measurements(self.pruner))
+            others = [c for c in trainer.callbacks if isinstance(c, PruningCallback)]  # type: ignore[attr-defined]
+            number = others.index(self) + 1
+            log(pl_module, measurements(self.pruner), suffix=f"_{number}" if number > 1 else "")
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.pruner is not None
@@ -109,24 +115,28 @@ class PruningCallback(Callback):
             print(self.report)
 
 
-def _steps(trainer: Trainer) -> int:
+def _steps(trainer: Trainer, module: LightningModule) -> int:
     """How many steps the optimizer will make, if Lightning knows."""
     steps = trainer.estimated_stepping_batches
     schedulers = [c for c in trainer.callbacks if isinstance(c, GradientAccumulationScheduler)]  # type: ignore[attr-defined]
-    varying = trainer.max_steps == -1 and bool(schedulers)
-    if varying or not 1 <= steps < math.inf:
+    reason = "" if 1 <= steps < math.inf else f"it says {steps}"
+    if trainer.max_steps == -1:
+        reason = "gradient accumulation varies" if schedulers else reason
+        reason = reason if module.automatic_optimization else "the module steps the optimizer itself"
+    if reason:
         raise ValueError(
-            "`PruningCallback(build=...)` needs the number of training steps, which Lightning does not know here "
-            f"({'gradient accumulation varies' if varying else f'it says {steps}'}). "
+            f"`PruningCallback(build=...)` needs the number of training steps, which Lightning does not know here "
+            f"({reason}). "
             "Write `Trainer(max_steps=...)`, or pass a `threshold` for as many steps as you mean."
         )
     return int(steps)
 
 
-def log(module: LightningModule, numbers: Mapping[str, float]) -> None:
+def log(module: LightningModule, numbers: Mapping[str, float], suffix: str = "") -> None:
     """For loggers and the progress bar. Lightning reads the bar's numbers at every step, and would wait for the device
     each time if they were there."""
-    module.log_dict({name: torch.tensor(value, device="cpu") for name, value in numbers.items()}, prog_bar=True)
+    tensors = {name + suffix: torch.tensor(value, device="cpu") for name, value in numbers.items()}
+    module.log_dict(tensors, prog_bar=True)
 
 
 def measurements(pruner: sp.Pruner) -> dict[str, float]:

@@ -80,8 +80,18 @@ class Prox(ABC):
         ]
 
 
+class _InOneLaunch(Prox):
+    """Soft thresholds, blended or not, which a kernel maps for all parameters at once."""
+
+    def write(self, weights: Pairs, *columns: Column) -> None:
+        multi_tensor.soft_threshold(weights, *columns)
+
+    def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
+        return multi_tensor.subgradient(grads, *columns, overwrite=overwrite)
+
+
 @dataclass(frozen=True)
-class SoftThreshold(Prox):
+class SoftThreshold(_InOneLaunch):
     """w = S_d(θ) = sign(θ) · max(|θ| − d, 0).
 
     Written as θ − clamp(θ, −d, d): the same number, and never 0/0.
@@ -102,15 +112,9 @@ class SoftThreshold(Prox):
         (d,) = levels
         return w + d * w.sign()
 
-    def write(self, weights: Pairs, *columns: Column) -> None:
-        multi_tensor.soft_threshold(weights, *columns)
-
-    def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
-        return multi_tensor.subgradient(grads, *columns, overwrite=overwrite)
-
 
 @dataclass(frozen=True)
-class Blend(Prox):
+class Blend(_InOneLaunch):
     """w = (1 − k) · S_d(θ) + k · θ: between the identity (k = 1) and the soft threshold (k = 0).
 
     |w| <= k·d wherever |θ| <= d: small, but zero only when k is. ``final`` lets go of k.
@@ -137,10 +141,4 @@ class Blend(Prox):
 
     def final(self, theta: Tensor, w: Tensor, *levels: Level) -> Tensor:
         d, _ = levels
-        return theta - _clip(theta, d)
-
-    def write(self, weights: Pairs, *columns: Column) -> None:
-        multi_tensor.soft_threshold(weights, *columns)
-
-    def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
-        return multi_tensor.subgradient(grads, *columns, overwrite=overwrite)
+        return SoftThreshold()(theta, d)

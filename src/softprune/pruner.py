@@ -9,6 +9,7 @@ A method is a product of four factors, and each has its own file:
     LATS       soft threshold           × identity     × Σ μ·η                            LATS(penalty)
     S-LATS     soft threshold           × identity     × ∫ lr curve                       SLATS(final, steps)
     PGH        soft threshold           × identity     × ∫ lr curve · βˣ                  PGH(final, steps, beta)
+    (target)   soft threshold           × identity     × Σ μ·η, μ solved for              TargetSparsity(target, steps)
 
 The mapping does not live in the model. The gradient of the loss with respect to w is all it takes to update
 θ, so the hooks do everything: before the optimizer's step dL/dw becomes dL/dθ (and dL/ds) and the parameters
@@ -41,8 +42,8 @@ class Pruner:
         params = sp.select(model)
         pruner = sp.Pruner(params, optimizer, threshold=sp.SLATS(final=0.5, steps=T))
 
-    ``threshold`` is a schedule (any ``step -> d``), ``LATS``, or a trainable threshold; ``gradient`` is
-    ``identity`` (the default for schedules and LATS) or ``subgradient`` (for trainable thresholds).
+    ``threshold`` is a schedule (any ``step -> d``), ``LATS``, ``TargetSparsity``, or a trainable threshold.
+    ``gradient`` is ``subgradient`` for trainable thresholds and ``identity`` for all others, unless given.
     ``optimizer.state_dict()`` carries the whole state, so whatever resumes the optimizer resumes the pruning.
     """
 
@@ -70,6 +71,7 @@ class Pruner:
         self._columns = self._previous = self.source.initial(len(self.params))
         self._lrs = [0.0] * len(self.params)
         checks.columns(self.prox, self._columns, self.source)
+        checks.zeros(self.prox, self.source, self._hidden.thetas)
         with torch.no_grad():
             self._write()
         self._attach()
@@ -87,7 +89,7 @@ class Pruner:
     def _after_step(self, counts: bool) -> None:
         self._hidden.conceal()
         if counts:
-            self._lrs = self._rates()
+            self._lrs = hooks.rates(self.optimizer, self._hidden.params)
             self.step += 1
             self._previous = self._columns
             self._columns = self.source.advance(self._columns, self._lrs, self.step)  # d ← g(t/T)·D, ...
@@ -161,7 +163,7 @@ class Pruner:
 
     @property
     def threshold(self) -> float | dict[str, float]:
-        """d: one number, or {name: d} where parameters differ."""
+        """d: one number, or {name: d} where parameters differ or each has its own to train."""
         return self._named(floats(self._columns[0]))
 
     @property
@@ -183,10 +185,11 @@ class Pruner:
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The sparse weights that ``detach`` would leave, by name; of a sharded parameter, this process's part."""
+        changed = self._hidden.changed() if self._handles and not self._hidden.revealed else []
         for i, (name, p) in enumerate(self.params.items()):
             w = local(p).detach()
             if self._handles:
-                theta = self._hidden.thetas[i]
+                theta = local(self._followed(i)) if i in changed else self._hidden.thetas[i]
                 levels = self._levels(i, theta)
                 if self._hidden.revealed:  # in a step, or after one that failed midway
                     w = self.prox(theta, *levels)
@@ -215,10 +218,16 @@ class Pruner:
     # -- the beginning and the end ---------------------------------------------------------------------------
 
     def _attach(self) -> None:
-        self._rates = hooks.Rates(self.optimizer, self._hidden.params)
         self._handles = [
             *hooks.attach(self.optimizer, before=self._before_step, evaluate=self._evaluate, after=self._after_step),
-            *state.attach(self.optimizer, self.params, self.trained(), snapshot=self._snapshot, restore=self._restore),
+            *state.attach(
+                self.optimizer,
+                self.params,
+                self.trained(),
+                snapshot=self._snapshot,
+                refuse=self._refuse,
+                restore=self._restore,
+            ),
         ]
         checks.claim(self.params, self)
 
@@ -228,6 +237,10 @@ class Pruner:
         if not self._handles:
             return
         self._settle()
+        columns = self.source.conclude(self._columns, self.step)
+        if columns is not self._columns:
+            self._columns = columns
+            self._write()
         for (_, final), p in zip(self.weights(), self._hidden.params, strict=True):
             if final.data_ptr() != local(p).data_ptr():
                 local(p).copy_(final)
@@ -261,7 +274,9 @@ class Pruner:
         return state.to_dict(self._snapshot(), self.params)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self._restore(state.from_dict(state_dict, self.params, self.trained()))
+        snapshot = state.from_dict(state_dict, self.params, self.trained())
+        self._refuse(snapshot)
+        self._restore(snapshot)
 
     @torch.no_grad()
     def _snapshot(self) -> state.Snapshot:
@@ -280,9 +295,12 @@ class Pruner:
             control=self.source.state(),
         )
 
+    def _refuse(self, snapshot: state.Snapshot) -> None:
+        checks.attached(self._handles)
+        self.source.refuse_state(snapshot.control)
+
     @torch.no_grad()
     def _restore(self, snapshot: state.Snapshot) -> None:
-        checks.attached(self._handles)
         self._settle()
         self.source.load_state(snapshot.control)
         self.step = snapshot.step

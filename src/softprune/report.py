@@ -38,7 +38,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Report:
-    """Sparsity of the pruned parameters; ``not_pruned`` gives the sizes of all the others.
+    """Sparsity of the pruned parameters; ``not_pruned`` gives the sizes of all the others: those of the model, or, in
+    the report of a pruner, which knows no model, those of the optimizer.
 
     Prints as a table; ``to_dict()`` for machines, ``to_markdown()`` for documents.
     """

@@ -42,11 +42,7 @@ class Schedule(ABC):
 
     def __post_init__(self) -> None:
         require_nonnegative(type(self).__name__, "final", self.final)
-        require_steps(type(self).__name__, self.steps)
-        if not 0 <= self.start < self.steps:
-            raise ValueError(
-                f"`{type(self).__name__}(start=...)` must be >= 0 and < steps = {self.steps}. Got {self.start}."
-            )
+        require_range(type(self).__name__, self.steps, self.start)
 
     def __call__(self, step: int) -> float:
         """The threshold after ``step`` optimizer steps."""
@@ -244,8 +240,7 @@ class CosineLATS:
     def __post_init__(self) -> None:
         require_nonnegative(type(self).__name__, "final", self.final)
         for name in ("epochs", "batches"):
-            if not getattr(self, name) >= 1:
-                raise ValueError(f"`CosineLATS({name}=...)` must be >= 1. Got {getattr(self, name)}.")
+            require_whole("CosineLATS", name, getattr(self, name), least=1)
 
     @property
     def steps(self) -> int:
@@ -279,7 +274,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         require_nonnegative(type(self).__name__, "final", self.final)
-        require_nonnegative(type(self).__name__, "start", self.start)
+        require_whole(type(self).__name__, "start", self.start)
 
     def __call__(self, step: int) -> float:
         return float(self.final) if step >= self.start else 0.0
@@ -290,6 +285,13 @@ def require_nonnegative(owner: str, name: str, value: float) -> None:
         raise ValueError(f"`{owner}({name}=...)` must be >= 0 and finite. Got {value}.")
 
 
-def require_steps(owner: str, steps: int) -> None:
-    if not isinstance(steps, numbers.Integral) or steps < 1:
-        raise ValueError(f"`{owner}(steps=...)` must be a whole number >= 1. Got {steps}.")
+def require_whole(owner: str, name: str, value: int, least: int = 0) -> None:
+    if not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"`{owner}({name}=...)` must be a whole number >= {least}. Got {value}.")
+
+
+def require_range(owner: str, steps: int, start: int) -> None:
+    require_whole(owner, "steps", steps, least=1)
+    require_whole(owner, "start", start)
+    if start >= steps:
+        raise ValueError(f"`{owner}(start=...)` must be < steps = {steps}. Got {start}.")

@@ -25,7 +25,8 @@ def select(
 
     A weight multiplies when it has two dimensions or more and is neither an embedding nor a normalisation:
     convolutions, linear layers, recurrent and attention weights; an output layer tied to an embedding is an
-    embedding. ``include`` keeps only what a pattern matches, ``exclude`` then drops what a pattern matches.
+    embedding. Frozen parameters are left out, and those of a weight-normed layer, whose zero rows would be divided
+    by their norm. ``include`` keeps only what a pattern matches, ``exclude`` then drops what a pattern matches.
     Patterns are globs over parameter names. A full name in ``include`` selects that parameter whatever it is.
     Tied parameters appear once.
 
@@ -55,6 +56,8 @@ def select(
 def multiplying(model: nn.Module) -> set[str]:
     """The names of all weights that multiply, trained or not."""
     others = {id(p) for m in model.modules() if isinstance(m, _LOOK_UP_OR_SCALE) for p in m.parameters(recurse=False)}
+    normed = (getattr(m, name, None) for m in model.modules() for name in ("weight_g", "weight_v"))  # by weight_norm
+    others |= {id(p) for p in normed if p is not None}
     return {name for name, p in model.named_parameters() if id(p) not in others and is_weight(name, p)}
 
 

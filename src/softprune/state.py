@@ -44,9 +44,11 @@ def attach(
     trained: Sequence[Tensor],
     *,
     snapshot: Callable[[], Snapshot],
+    refuse: Callable[[Snapshot], None],
     restore: Callable[[Snapshot], None],
 ) -> list[RemovableHandle]:
-    """Let the optimizer's state dicts carry the snapshot, and restore it when one is loaded."""
+    """Let the optimizer's state dicts carry the snapshot, and restore it when one is loaded. Where ``refuse`` objects,
+    nothing is loaded at all."""
     loading: list[Snapshot] = []
 
     def saved(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
@@ -55,6 +57,7 @@ def attach(
     def loads(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         rest, found = extract(state_dict, params, numbers(optimizer, params.values()), numbers(optimizer, trained))
         _refuse_other_shapes(found.values, trained)
+        refuse(found)
         loading[:] = [found]
         return rest
 
@@ -78,13 +81,13 @@ def insert(
     entries: dict[Any, Any] = {key: {} for group in state_dict["param_groups"] for key in group["params"]}
     entries |= {key: dict(entry) for key, entry in state_dict["state"].items()}
     for i, key in enumerate(pruned):
-        entries.setdefault(key, {}).update({THETA: snapshot.thetas[i], STEP: snapshot.step})
+        entries[key].update({THETA: snapshot.thetas[i], STEP: snapshot.step})
         if snapshot.thresholds is not None:
             entries[key][THRESHOLD] = snapshot.thresholds[i]
     # once is enough: a controller has numbers for each parameter
     entries[pruned[0]].update({CONTROL + name: value for name, value in snapshot.control.items()})
     for key, value in zip(trained, snapshot.values, strict=True):
-        entries.setdefault(key, {})[VALUE] = value
+        entries[key][VALUE] = value
     return {**state_dict, "state": entries}
 
 
@@ -122,6 +125,8 @@ def to_dict(snapshot: Snapshot, params: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def from_dict(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> Snapshot:
+    if not {"step", "theta", "threshold", "values", "control"} <= state_dict.keys():
+        raise ValueError("Cannot load this state: it is none that `Pruner.state_dict()` gave.")
     saved, thresholds = state_dict["theta"], state_dict["threshold"]
     _refuse_foreign(params, {name: saved.get(name) for name in params})
     if (thresholds is None) != bool(trained) or len(state_dict["values"]) != len(trained):

@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -22,11 +23,12 @@ from softprune.future import Future, future_lrs, innermost
 from softprune.hidden import Hidden
 from softprune.hooks import group_indices
 from softprune.quantile import Cell, survivors, thresholds
-from softprune.schedule import require_steps
+from softprune.schedule import require_range, require_whole
 from softprune.threshold import Threshold
 
 GROWN = 1.5  # times the learning rate of the last solution: solve again
 RISK = 20.0  # times min_density: a layer this thin is watched closely
+SKIPPED = 0.02  # of the steps: so many may a GradScaler leave out, and the run still ends at the target
 
 
 @dataclass(frozen=True)
@@ -55,18 +57,15 @@ class TargetSparsity(Threshold):
     interval: int = field(default=1, kw_only=True)
     start: int = field(default=0, kw_only=True)
     refresh: int | None = field(default=None, kw_only=True)
+    reads_lr: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:
             raise ValueError(f"`TargetSparsity(target=...)` must be > 0 and < 1. Got {self.target}.")
-        require_steps("TargetSparsity", self.steps)
-        if not 0 <= self.start < self.steps:
-            raise ValueError(
-                f"`TargetSparsity` needs steps > start >= 0. Got steps = {self.steps}, start = {self.start}."
-            )
-        for name, value in (("refresh", self.refresh), ("interval", self.interval)):
-            if value is not None and value < 1:
-                raise ValueError(f"`TargetSparsity({name}=...)` must be >= 1. Got {value}.")
+        require_range("TargetSparsity", self.steps, self.start)
+        require_whole("TargetSparsity", "interval", self.interval, least=1)
+        if self.refresh is not None:
+            require_whole("TargetSparsity", "refresh", self.refresh, least=1)
         if not 0 <= self.min_density < 1:
             raise ValueError(f"`TargetSparsity(min_density=...)` must be >= 0 and < 1. Got {self.min_density}.")
         if self.budget is not None and self.flops is not None:
@@ -89,6 +88,8 @@ class TargetSparsity(Threshold):
 class Controller(Threshold):
     """A ``TargetSparsity`` that watches the weights of one pruner."""
 
+    counts_zeros = True
+
     def __init__(self, goal: TargetSparsity, hidden: Hidden, future: Future | None) -> None:
         self.goal = goal
         self.hidden = hidden
@@ -102,7 +103,8 @@ class Controller(Threshold):
         self.finals = [0.0] * len(self.cells)  # D
         self.learned = 0.0  # Σ η so far
         self.solved_at = 0.0  # η of the last solution
-        self.landed = False
+        self.skipped = 0  # steps of the scheduler without one of the optimizer
+        self.landed = 0  # the step that was the last
         self.levels = [0.0] * len(self.cells)  # d, before caps
         self.caps = [math.inf] * len(hidden.params)  # thresholds that leave min_density
         self.forecast: float | None = None  # the final sparsity that the penalties of the last solution lead to
@@ -118,16 +120,24 @@ class Controller(Threshold):
         goal, lr = self.goal, max(lrs)
         if step <= goal.start or self.landed:
             return columns
-        if step >= goal.steps:  # or later, where a longer run was resumed with fewer steps
-            self.landed = True
-            self.caps = self._caps(range(len(self.hidden.params)))
-            self.levels = self._quantiles(self.cells)
-        else:
-            if self._due(step, lr):
-                self._solve(list(columns[0]), step - 1, lr)
-                self.solved_at = lr
-            self.learned += lr
-            self.levels = [self._next(c, lr) for c in range(len(self.cells))]
+        if step + self.skipped >= goal.steps:  # or later, where a longer run was resumed with fewer steps
+            return self._land(step)
+        if self._due(step + self.skipped, lr):
+            self._solve(list(columns[0]), step - 1, lr)
+            self.solved_at = lr
+        self.learned += lr
+        self.levels = [self._next(c, lr) for c in range(len(self.cells))]
+        return (self._spread(),)
+
+    def conclude(self, columns: Columns, step: int) -> Columns:
+        """Steps that a GradScaler skipped are missing at the end; to stop well before it is the user's choice."""
+        near = self.goal.steps - step <= max(1, SKIPPED * self.goal.steps)
+        return self._land(step) if near and not self.landed and step > self.goal.start else columns
+
+    def _land(self, step: int) -> Columns:
+        self.landed = step
+        self.caps = self._caps(range(len(self.hidden.params)))
+        self.levels = self._quantiles(self.cells)
         return (self._spread(),)
 
     def _next(self, c: int, lr: float) -> float:
@@ -137,19 +147,24 @@ class Controller(Threshold):
 
     def state(self) -> dict[str, float]:
         numbers = {"learned": self.learned, "solved at": self.solved_at}
-        numbers |= {"foretold": float(self.future is not None), "landed": float(self.landed)}
+        numbers |= {"foretold": float(self.future is not None), "skipped": self.skipped, "landed": self.landed}
         for name, values in self._lists().items():
             numbers |= {f"{name}.{i}": value for i, value in enumerate(values)}
         return numbers
 
-    def load_state(self, state: dict[str, float]) -> None:
+    def refuse_state(self, state: dict[str, float]) -> None:
         if state.keys() != self.state().keys():
             raise ValueError(
                 "Cannot load this state: it was saved with another kind of threshold than TargetSparsity, or with "
                 "other parameters or another kind of budget."
             )
+
+    def load_state(self, state: dict[str, float]) -> None:
+        self.refuse_state(state)
         self.learned, self.solved_at = state["learned"], state["solved at"]
-        self.landed = bool(state["landed"])
+        self.skipped, self.landed = int(state["skipped"]), int(state["landed"])
+        if self.landed + self.skipped < self.goal.steps:  # a run that had ended is prolonged
+            self.landed = 0
         if not state["foretold"]:
             self.future = None
         for name, values in self._lists().items():
@@ -206,7 +221,7 @@ class Controller(Threshold):
         future = self.future
         if future is None:
             return 1.0
-        return law.annealing(lr, future.last, future.top, future.cooler(step, lr))
+        return law.annealing(lr, future.last, future.top, future.cooler(step + self.skipped, lr))
 
     def _caps(self, watched: Iterable[int]) -> list[float]:
         """For the watched parameters the threshold that leaves min_density of them."""
@@ -221,8 +236,10 @@ class Controller(Threshold):
 
     def _to_come(self, step: int, lr: float) -> float:
         if self.future is not None:
-            if self.future.foretold(step, lr):
-                return self.future.to_come(step)
+            most = math.ceil(SKIPPED * self.goal.steps)
+            self.skipped = self.future.ahead(step, lr, self.skipped, most)
+            if self.future.foretold(step + self.skipped, lr):
+                return self.future.to_come(step + self.skipped)
             self.future = None
             warnings.warn(
                 f"The learning rate of step {step} is not what `lr_scheduler` foretold, which TargetSparsity leaves "

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,16 @@ from torch.optim.lr_scheduler import LRScheduler
 from softprune.columns import Columns
 from softprune.future import future_lrs
 from softprune.prox import Blend, Prox, SoftThreshold
-from softprune.schedule import CosineLATS, require_nonnegative
+from softprune.schedule import CosineLATS, require_nonnegative, require_range, require_whole
 
 
 class Threshold(ABC):
     """d(0), and d(t) from d(t−1): all that Algorithm 1 asks of a threshold."""
+
+    reads_lr: ClassVar[bool] = False
+    """Whether it follows the learning rates, which some optimizers do not have."""
+    counts_zeros: ClassVar[bool] = False
+    """Whether it takes the weights with |θ| <= d, and no others, to be zero."""
 
     @abstractmethod
     def initial(self, count: int) -> Columns:
@@ -36,12 +41,20 @@ class Threshold(ABC):
         """This threshold, or one that looks at the hidden weights of a pruner."""
         return self
 
+    def conclude(self, columns: Columns, step: int) -> Columns:
+        """The thresholds to end with, where pruning stops after ``step`` steps."""
+        return columns
+
     def state(self) -> dict[str, float]:
         """What resuming needs besides d."""
         return {}
 
     def load_state(self, state: dict[str, float]) -> None:
         """Take back what ``state`` gave."""
+        self.refuse_state(state)
+
+    def refuse_state(self, state: dict[str, float]) -> None:
+        """Object to the state of another kind of threshold."""
         if state:
             raise ValueError(
                 f"Cannot load this state: its threshold adapts to the weights, and {type(self).__name__} does not. "
@@ -78,10 +91,11 @@ class LATS(Threshold):
 
     penalty: float
     start: int = field(default=0, kw_only=True)
+    reads_lr: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_nonnegative("LATS", "penalty", self.penalty)
-        require_nonnegative("LATS", "start", self.start)
+        require_whole("LATS", "start", self.start)
 
     def initial(self, count: int) -> Columns:
         return ([0.0] * count,)
@@ -106,10 +120,8 @@ class LATS(Threshold):
         0.05
         """
         require_nonnegative("LATS.from_final", "final", final)
-        if not 0 <= start < steps:
-            raise ValueError(f"`LATS.from_final` needs steps > start >= 0. Got steps = {steps}, start = {start}.")
-        if interval < 1:
-            raise ValueError(f"`LATS.from_final(interval=...)` must be >= 1. Got {interval}.")
+        require_range("LATS.from_final", steps, start)
+        require_whole("LATS.from_final", "interval", interval, least=1)
         total = math.fsum(future_lrs(lr_scheduler, steps, interval)[start:])
         if not total > 0:
             raise ValueError(
