@@ -15,7 +15,7 @@ from pathlib import Path
 from training import cifar10, publish
 
 from softprune import recipes
-from softprune.training.run import quieten
+from softprune.training.trainer import quieten
 
 
 def main() -> None:

@@ -26,8 +26,9 @@ from torch.utils.data import DataLoader
 from softprune import data, recipes
 from softprune.training.config import Config
 from softprune.training.images import Images
-from softprune.training.run import Run, quieten
+from softprune.training.run import Run
 from softprune.training.task import Task, plain_trainer
+from softprune.training.trainer import quieten
 
 CUDA = torch.cuda.is_available()
 

@@ -71,6 +71,8 @@ def test_flops_count_samples_and_not_rows():
     assert uses == {"first.weight": 22.0, "up.weight": 11.0}
     with pytest.raises(ValueError, match="at least one sample"):
         sp.flops_per_weight(nn.Linear(2, 2), torch.zeros(0, 2))
+    with pytest.raises(ValueError, match="not on the meta device"):
+        sp.flops_per_weight(nn.Linear(2, 2, device="meta"), torch.zeros(1, 2, device="meta"))
 
 
 def test_flops_of_attention_and_recurrence():

@@ -88,7 +88,7 @@ def train(
         _finish(Run.open(resume), quiet)
         return
     recipe = recipes.get(words.pop(0) if words and "=" not in words[0] else recipes.DEFAULT)
-    config = (recipe.smoke() if smoke else recipe.config).override(words)
+    config = (recipe.smoke() if smoke else recipe.config).override(words).located()
     run = Run.create(_folder(recipe.name, out), config)
     try:
         _finish(run, quiet)
@@ -168,7 +168,7 @@ def frontier(
     from softprune.training.frontier import walk
 
     chosen = recipes.get(recipe)
-    config = (chosen.smoke() if smoke else chosen.config).override(settings or [])
+    config = (chosen.smoke() if smoke else chosen.config).override(settings or []).located()
     folder = out or Path("runs") / f"frontier-{recipe.replace('/', '-')}"
     if bool(final) == bool(targets):
         raise ConfigError("A frontier needs either `--final 0.1,0.2` or `--targets 0.8,0.9`.")

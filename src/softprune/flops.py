@@ -32,6 +32,8 @@ def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
     batch = next((len(x) for x in _tensors(example) if x.dim() > 0), 0)
     if batch < 1:
         raise ValueError("`flops_per_weight(model, *example)` needs an example with at least one sample.")
+    if any(p.is_meta for p in model.parameters()):
+        raise ValueError("`flops_per_weight(model, *example)` needs a model with memory, not on the meta device.")
     counter = _Counter(model)
     training = [module for module in model.modules() if module.training]
     try:

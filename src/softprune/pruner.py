@@ -225,7 +225,7 @@ class Pruner:
                 self.params,
                 self.trained(),
                 snapshot=self._snapshot,
-                refuse=self._refuse,
+                refuse=self.source.refuse_state,
                 restore=self._restore,
             ),
         ]
@@ -274,9 +274,7 @@ class Pruner:
         return state.to_dict(self._snapshot(), self.params)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        snapshot = state.from_dict(state_dict, self.params, self.trained())
-        self._refuse(snapshot)
-        self._restore(snapshot)
+        self._restore(state.from_dict(state_dict, self.params, self.trained()))
 
     @torch.no_grad()
     def _snapshot(self) -> state.Snapshot:
@@ -295,12 +293,9 @@ class Pruner:
             control=self.source.state(),
         )
 
-    def _refuse(self, snapshot: state.Snapshot) -> None:
-        checks.attached(self._handles)
-        self.source.refuse_state(snapshot.control)
-
     @torch.no_grad()
     def _restore(self, snapshot: state.Snapshot) -> None:
+        checks.attached(self._handles)
         self._settle()
         self.source.load_state(snapshot.control)
         self.step = snapshot.step

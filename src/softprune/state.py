@@ -44,11 +44,11 @@ def attach(
     trained: Sequence[Tensor],
     *,
     snapshot: Callable[[], Snapshot],
-    refuse: Callable[[Snapshot], None],
+    refuse: Callable[[dict[str, float]], None],
     restore: Callable[[Snapshot], None],
 ) -> list[RemovableHandle]:
-    """Let the optimizer's state dicts carry the snapshot, and restore it when one is loaded. Where ``refuse`` objects,
-    nothing is loaded at all."""
+    """Let the optimizer's state dicts carry the snapshot, and restore it when one is loaded; nothing is loaded where
+    ``refuse`` objects to the threshold's own state."""
     loading: list[Snapshot] = []
 
     def saved(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def attach(
     def loads(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         rest, found = extract(state_dict, params, numbers(optimizer, params.values()), numbers(optimizer, trained))
         _refuse_other_shapes(found.values, trained)
-        refuse(found)
+        refuse(found.control)
         loading[:] = [found]
         return rest
 

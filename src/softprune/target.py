@@ -292,7 +292,10 @@ def _cells(goal: TargetSparsity, hidden: Hidden) -> list[Cell]:
     if goal.flops is None:
         return [Cell(everyone, (1.0,) * len(params), goal.target)]
     if missing := [name for name in params if name not in goal.flops]:
-        raise ValueError(f"`TargetSparsity(flops=...)` says nothing about {', '.join(missing[:5])}.")
+        names = ", ".join(missing[:5])
+        raise ValueError(
+            f"`TargetSparsity(flops=...)` says nothing about {names}. Leave them out of `params`, or add them."
+        )
     counts = [float(goal.flops[name]) for name in params]
     if not all(0 <= count < math.inf for count in counts) or not any(counts):
         raise ValueError("`TargetSparsity(flops=...)` must be numbers >= 0, and not all of them 0.")

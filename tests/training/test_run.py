@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -70,6 +71,7 @@ def test_the_folder_of_a_complete_run(complete):
     names = {path.relative_to(complete.folder).as_posix() for path in complete.folder.rglob("*")}
     assert {
         "config.json",
+        "data.json",
         "history.jsonl",
         "model.safetensors",
         "report.json",
@@ -323,6 +325,47 @@ def test_what_is_left_of_another_run_is_not_taken_over(tmp_path, left):
     (tmp_path / left).write_text("{}")
     with pytest.raises(ConfigError, match="holds a run already"):
         Run.create(tmp_path, SHORT)
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tensorboard/events", "notes.txt"])
+def test_files_of_others_are_left_alone(tmp_path, file):
+    """Also by a run that is withdrawn."""
+    folder = tmp_path / "own"
+    (folder / file).parent.mkdir(parents=True)
+    (folder / file).write_text('{"mine": 1}')
+    with pytest.raises(ConfigError, match=r"is not empty. Choose another folder with `--out`."):
+        Run.create(folder, SHORT)
+    Run(folder, SHORT).withdraw()
+    assert (folder / file).read_text() == '{"mine": 1}'
+
+
+def test_what_never_began_is_begun_again_and_withdrawn(tmp_path):
+    empty, new = tmp_path / "empty", tmp_path / "new"
+    empty.mkdir()
+    for folder in (empty, new):
+        for _ in range(2):  # as after a crash before training
+            run = Run.create(folder, SHORT)
+        (folder / "tensorboard").mkdir()
+        run.withdraw()
+    assert empty.exists()
+    assert list(empty.iterdir()) == []
+    Run.create(tmp_path / "made", SHORT).withdraw()
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_damaged_report_is_told(tmp_path):
+    run = Run.create(tmp_path / "run", SHORT)
+    (run.folder / "report.json").write_text('{"accuracy": 0.')
+    with pytest.raises(ConfigError, match=r"report.json is damaged: .* Delete it, and `--resume` writes it again"):
+        train(run)
+
+
+def test_settings_find_their_data_from_any_folder(tmp_path, monkeypatch):
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "images").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = [replace(SHORT, data=data).located().data for data in ("digits", "images", "idx:images", "nowhere")]
+    assert found == ["digits", f"{tmp_path}/images", f"idx:{tmp_path}/images", "nowhere"]
 
 
 def test_double_precision_resumes_in_double_precision(tmp_path):

@@ -26,6 +26,8 @@ STD = 255 * torch.tensor([0.229, 0.224, 0.225])
 class FileSplit(Split):
     """Images of any size, as ``size`` × ``size`` pixels in colour; normalised as is usual for ImageNet."""
 
+    mean, std = MEAN, STD
+
     def __init__(self, listing: Listing, size: int) -> None:
         self.listing, self.size = listing, size
 
@@ -41,7 +43,7 @@ class FileSplit(Split):
         pin = device.type == "cuda"
 
         def read(keys: Iterator[Key]) -> Iterator[Batch]:
-            mean, std = (t.repeat(self.size).to(device) for t in (MEAN, STD))
+            mean, std = (t.repeat(self.size).to(device) for t in (self.mean, self.std))
             batches = DataLoader(
                 source,
                 sampler=((epoch, indices.tolist()) for epoch, indices in keys),

@@ -32,6 +32,10 @@ class Dataset:
 class Split(ABC):
     """Images with labels. ``train=True`` shuffles and augments, whichever split it is."""
 
+    mean: Tensor
+    std: Tensor
+    """Of each channel, in the units of the pixels: what images are normalised by."""
+
     @abstractmethod
     def __len__(self) -> int:
         """Images."""

@@ -34,6 +34,10 @@ class TensorSplit(Split):
     def __len__(self) -> int:
         return len(self.images)
 
+    def normalised(self, mean: Tensor, std: Tensor) -> TensorSplit:
+        """The same images, normalised by other moments."""
+        return TensorSplit(self.images, self.labels, mean, std, self.augment)
+
     def reader(self, order: Order, device: torch.device, workers: int) -> Read:
         """Needs no workers: a batch is one indexing operation on the device."""
         augment = self.augment if order.train else None

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from types import NoneType
 from typing import Any, Self, get_args, get_type_hints
 
@@ -30,6 +31,7 @@ READS: dict[str, tuple[str, ...]] = {
 EVALUATION = ("data", "image_size", "batch", "precision", "workers", "accelerator")
 """What may differ when a trained network is measured again."""
 
+BUILT_IN = ("digits", "synthetic")  # data that are no files
 OPTIMIZERS = ("sgd", "adam", "adamw")
 LR_CURVES = ("cosine", "epoch-cosine", "constant")
 GRADIENTS = ("identity", "subgradient")
@@ -136,6 +138,14 @@ class Config:
                 raise ConfigError(f"A setting is written key=value. Got {setting!r}.")
             changes[name] = _parse(name, text)
         return replace(self, **changes)
+
+    def located(self) -> Self:
+        """A copy that finds its data from any folder."""
+        if self.data in BUILT_IN:
+            return self
+        kind = "idx:" if self.data.startswith("idx:") else ""
+        place = Path(self.data.removeprefix(kind)).expanduser()
+        return replace(self, data=f"{kind}{place.absolute()}") if place.exists() else self
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)

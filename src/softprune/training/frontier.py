@@ -19,8 +19,9 @@ from softprune.errors import ConfigError
 from softprune.training import plots
 from softprune.training.config import Config
 from softprune.training.images import dataset
-from softprune.training.run import Run, quieten
+from softprune.training.run import Run
 from softprune.training.task import rehearse
+from softprune.training.trainer import quieten
 
 
 def walk(

@@ -1,6 +1,7 @@
 """A run and its folder.
 
-config.json          the resolved settings
+config.json          the settings
+data.json            classes, image size and normalisation
 checkpoints/         step-000001234.ckpt, the last two
 tensorboard/         logs
 history.jsonl        curves
@@ -12,22 +13,16 @@ plots/               threshold and penalty, sparsity, layers, weights leaving an
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import signal
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-from lightning.pytorch import Callback, Trainer, seed_everything
-from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from lightning.pytorch import Callback, seed_everything
 from torch import Tensor
 
 import softprune as sp
@@ -40,7 +35,9 @@ from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
 from softprune.training.launch import first_process
 from softprune.training.observer import Observation, Observed
+from softprune.training.origin import Origin
 from softprune.training.task import Task, in_sentences, plain_trainer, rehearse
+from softprune.training.trainer import build, quieten
 
 
 @dataclass(frozen=True)
@@ -57,10 +54,12 @@ class Outcome:
 class Run:
     folder: Path
     config: Config
+    new_folder: bool = field(default=False, compare=False)  # made by ``create``
 
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
-        """A new run; its first process makes the folder, and refuses one that holds a run already."""
+        """A new run; its first process makes the folder, and refuses one that holds a run, or anything else, already.
+        What is left of a run that never began may be there."""
         quieten()
         rehearse(config)
         if not first_process():
@@ -72,13 +71,16 @@ class Run:
                 "or choose another folder with `--out`."
             )
         try:
+            new = not folder.exists()
+            if folder.is_dir() and not _left_by_us(folder):
+                raise ConfigError(f"{folder} is not empty. Choose another folder with `--out`.")
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "config.json").write_text(config.to_json())
         except OSError as error:
             raise ConfigError(
                 f"Cannot make the folder {folder}: {error.strerror}. Choose another with `--out`."
             ) from error
-        return cls(folder, config)
+        return cls(folder, config, new)
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -94,14 +96,26 @@ class Run:
 
     def withdraw(self) -> None:
         """Remove what ``create`` made, where training never began."""
-        if first_process() and {path.name for path in self.folder.iterdir()} <= {"config.json", "tensorboard"}:
-            shutil.rmtree(self.folder)
+        if not first_process() or not _left_by_us(self.folder):
+            return
+        shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
+        for name in BEFORE_TRAINING:
+            if (path := self.folder / name).is_file():
+                path.unlink()
+        if self.new_folder:
+            self.folder.rmdir()
 
     @property
     def outcome(self) -> dict[str, Any] | None:
         """The contents of report.json, if the run is complete."""
         path = self.folder / "report.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            values: dict[str, Any] = json.loads(path.read_text())
+            return values
+        except ValueError as error:
+            raise ConfigError(f"{path} is damaged: {error}. Delete it, and `--resume` writes it again.") from error
 
     def train(
         self,
@@ -121,13 +135,15 @@ class Run:
             return Outcome(complete["accuracy"], complete["sparsity"], figures=complete.get("figures", {}))
         began = time.monotonic()
         images = images or dataset(config)
+        origin = self._origin(images)
         module = Images(config, images)
         seed_everything(config.seed, verbose=False)
         task = Task(config, len(images.classes), images.shape[0], module.batches())
         saver = checkpoint.Checkpoints(self.folder / "checkpoints", config.checkpoint_minutes)
         recorder = History(self.folder / "history.jsonl")
         with in_sentences():
-            trainer = self._trainer(task, [recorder, saver, *callbacks, *([Bar()] if progress else [])])
+            everyone = [recorder, saver, *callbacks, *([Bar()] if progress else [])]
+            trainer = build(config, self.folder, task, everyone)
         with saver:
             trainer.fit(task, module, ckpt_path=self._newest(say))
         if trainer.strategy.reduce_boolean_decision(saver.stopped_by is not None, all=False):
@@ -142,8 +158,17 @@ class Run:
         observed = observer.result() if observer else None
         tensors = weights.gather(task.network)
         if trainer.is_global_zero:
-            self._write(tensors, report, accuracy, task.steps, time.monotonic() - began, observed)
+            self._write(tensors, report, accuracy, task.steps, time.monotonic() - began, observed, origin)
         return Outcome(accuracy, report.sparsity, figures=observed.figures() if observed else {})
+
+    def _origin(self, images: Dataset) -> Origin:
+        """What the run began with, which ``images`` must be."""
+        origin, path = Origin.of(images), self.folder / "data.json"
+        if (before := Origin.read(path)) is not None:
+            before.resumed_with(origin, self.config.data)
+        elif first_process():
+            origin.write(path)
+        return origin
 
     def _recovered(self, report: sp.Report) -> sp.Report:
         """Of a run that was stopped when nothing was left to train: its last penalty is in the history alone."""
@@ -181,6 +206,8 @@ class Run:
                 f"{self.folder} is not complete yet. Go on with `softprune train --resume {self.folder}`."
             )
         images = dataset(config)
+        if (origin := Origin.read(self.folder / "data.json")) is not None:
+            images = origin.evaluated_on(images, config.data)
         module = Images(config, images)
         task = Task(config, len(images.classes), images.shape[0], batches=1)
         path = self.folder / "model.safetensors"
@@ -213,29 +240,6 @@ class Run:
             raise CheckpointError(f"No checkpoint in {folder} can be read. Delete them to begin the run anew.")
         return None
 
-    def _trainer(self, task: Task, callbacks: Sequence[Callback]) -> Trainer:
-        config = self.config
-        return Trainer(
-            accelerator=config.accelerator,
-            devices=config.devices,
-            num_nodes=config.nodes,
-            strategy=_strategy(config),
-            precision=config.precision,  # type: ignore[arg-type]
-            max_steps=task.steps,
-            val_check_interval=task.batches,
-            num_sanity_val_steps=0,
-            use_distributed_sampler=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=any(isinstance(callback, Bar) for callback in callbacks),
-            log_every_n_steps=history.interval(task.steps),
-            logger=TensorBoardLogger(self.folder, name="", version="tensorboard")
-            if find_spec("tensorboard")
-            else False,
-            plugins=[checkpoint.AtomicCheckpointIO()],
-            callbacks=list(callbacks),
-        )
-
     def _write(
         self,
         tensors: dict[str, Tensor],
@@ -244,10 +248,12 @@ class Run:
         steps: int,
         seconds: float,
         observed: Observation | None,
+        origin: Origin,
     ) -> None:
         """Everything a complete run leaves behind; report.json last, since it says that the run is complete."""
         config = self.config
-        weights.save(tensors, self.folder / "model.safetensors", {"config": config.to_json()})
+        about = {"config": config.to_json(), "data": origin.to_json()}
+        weights.save(tensors, self.folder / "model.safetensors", about)
         plots.draw(self.folder, report)
         aim = "" if config.target is None else f" (target {config.target:.2%})"
         lines = [
@@ -264,6 +270,7 @@ class Run:
             "sparsity": report.sparsity,
             "seconds": seconds,
             "config": json.loads(config.to_json()),
+            "data": json.loads(origin.to_json()),
             "report": report.to_dict(),
             "figures": observed.figures() if observed else {},
             "observed": observed.to_dict() if observed else None,
@@ -272,18 +279,15 @@ class Run:
             beside.write_text(json.dumps(values, indent=2))
 
 
-def _strategy(config: Config) -> Strategy | str:
-    """Lightning's own by name, except FSDP: the second version, with checkpoints in one file."""
-    if config.strategy != "fsdp":
-        return config.strategy
-    processes = max(1, int(config.devices) if config.devices.isdigit() else torch.cuda.device_count()) * config.nodes
-    return ModelParallelStrategy(
-        data_parallel_size=processes, tensor_parallel_size=1, save_distributed_checkpoint=False
-    )
+BEFORE_TRAINING = ("config.json", "data.json", "tensorboard")  # all that is there when training begins
 
 
-def quieten() -> None:
-    """Keep Lightning's advice out of the progress bar: the choices it advises on are ours, not the user's."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", module="lightning")
+def _left_by_us(folder: Path) -> bool:
+    """Whether a folder is empty, or holds a run that never began, and nothing else."""
+    names = {path.name for path in folder.iterdir()}
+    if not names:
+        return True
+    try:
+        return names <= set(BEFORE_TRAINING) and bool(Run.open(folder))
+    except ConfigError:
+        return False

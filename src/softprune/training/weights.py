@@ -27,7 +27,10 @@ def gather(network: nn.Module) -> dict[str, Tensor]:
 def save(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
     """Write a model file, atomically."""
     with replacing(path) as beside:
+        beside.touch()
+        mode = beside.stat().st_mode
         save_file(tensors, beside, dict(metadata))
+        beside.chmod(mode)  # as other files have it: save_file makes one that is the owner's alone
 
 
 def read(path: Path) -> dict[str, Tensor]:

@@ -1,0 +1,100 @@
+"""What a run is trained on: its classes, and how its images become numbers.
+
+A network is of little use without them. They stand in data.json, in the report and in the model file; a run is resumed
+with the same data only, and evaluated on images of the same classes, normalised as those it was trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from softprune.data import Dataset
+from softprune.data.tensors import TensorSplit
+from softprune.errors import ConfigError
+from softprune.training.atomic import replacing
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A pixel x of channel c is given to the network as (x − mean[c]) / std[c]. Small images are kept in memory as they
+    are; others are cut to size."""
+
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+    images: int  # to train on
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    in_memory: bool
+
+    @classmethod
+    def of(cls, data: Dataset) -> Self:
+        mean, std = (tuple(moment.tolist()) for moment in (data.train.mean, data.train.std))
+        in_memory = isinstance(data.train, TensorSplit)
+        return cls(data.classes, data.shape, len(data.train), mean, std, in_memory)
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """None where there is none, as in runs of earlier versions."""
+        if not path.exists():
+            return None
+        try:
+            values: dict[str, Any] = json.loads(path.read_text())
+            restored: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+            return cls(**restored)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path} is damaged: {error}.") from error
+
+    def write(self, path: Path) -> None:
+        with replacing(path) as beside:
+            beside.write_text(self.to_json())
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    def resumed_with(self, other: Origin, where: str) -> None:
+        """Refuse to go on with other data than the run began with."""
+        moments = (*self.mean, *self.std), (*other.mean, *other.std)
+        alike = len(moments[0]) == len(moments[1]) and all(map(_near, *moments))
+        for what, before, now in (
+            ("classes", _named(self.classes), _named(other.classes)),
+            ("images to train on", self.images, other.images),
+            ("a shape of", self.shape, other.shape),
+            ("pixels with the moments", moments[0], moments[0] if alike else moments[1]),
+        ):
+            if before != now:
+                raise ConfigError(
+                    f"{where} is not what the run began with: it had {what} {before}, and has {now}. Put the data back "
+                    "as they were, or begin another run."
+                )
+
+    def evaluated_on(self, data: Dataset, where: str) -> Dataset:
+        """``data`` as this network is to see it."""
+        if data.classes != self.classes:
+            raise ConfigError(
+                f"The network was trained on the classes {_named(self.classes)}, and {where} has "
+                f"{_named(data.classes)}. Choose data with the same classes, in folders of the same names."
+            )
+        if isinstance(data.val, TensorSplit) != self.in_memory:
+            kinds = ["cut to size from images of any size", f"kept as they are, at {self.shape[2]} × {self.shape[1]}"]
+            raise ConfigError(
+                f"The network was trained on images {kinds[self.in_memory]}, and those of {where} would be "
+                f"{kinds[not self.in_memory].split(',')[0]}. Choose images of the same kind, or another `image_size`."
+            )
+        if not isinstance(data.val, TensorSplit):
+            return data
+        return replace(data, val=data.val.normalised(torch.tensor(self.mean), torch.tensor(self.std)))
+
+
+def _near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)
+
+
+def _named(classes: tuple[str, ...], most: int = 8) -> str:
+    rest = f" and {len(classes) - most} more" if len(classes) > most else ""
+    return ", ".join(classes[:most]) + rest

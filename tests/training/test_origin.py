@@ -1,0 +1,87 @@
+"""A run and its data: the same when it goes on, of the same classes when it is measured."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lightning.pytorch import Callback
+from PIL import Image
+from safetensors import safe_open
+
+from softprune import recipes
+from softprune.errors import ConfigError
+from softprune.training.config import Config
+from softprune.training.run import Outcome, Run
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
+
+
+class Stop(Callback):
+    """In the middle."""
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == 9:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def train(run: Run, callbacks: Sequence[Callback] = ()) -> Outcome:
+    return run.train(say=lambda _: None, progress=False, callbacks=callbacks)
+
+
+def images(folder: Path, classes: Sequence[str], count: int = 8, brightness: int = 0) -> Path:
+    """Class i is an image with the quarter i white, up to noise; training images are brighter."""
+    noise = np.random.default_rng(0)
+    for split, name in product(("train", "val"), classes):
+        place = folder / split / name
+        place.mkdir(parents=True)
+        for i in range(count):
+            pixels = noise.integers(0, 40, (16, 16), dtype=np.uint8)
+            rank = sorted(classes, key=lambda name: name[-1]).index(name)
+            pixels[8 * (rank // 2) :][:8, 8 * (rank % 2) :][:, :8] += 120
+            Image.fromarray(pixels + np.uint8(brightness if split == "train" else 0)).save(place / f"{i}.png")
+    return folder
+
+
+def on_images(folder: Path) -> Config:
+    return replace(recipes.get("digits/slats").config, network="mlp", final=0.04, data=str(folder), batch=8, epochs=12)
+
+
+def test_eval_sees_images_as_training_did(tmp_path):
+    """Whatever else the folder holds, and only with the classes in their order."""
+    run = Run.create(tmp_path / "run", on_images(images(tmp_path / "a", ["k0", "k1", "k2"])))
+    assert train(run).accuracy == 1.0
+    bright = images(tmp_path / "b", ["k0", "k1", "k2"], brightness=80)
+    assert run.evaluate([f"data={bright}"]) == (1.0, 24)
+    permuted = images(tmp_path / "c", ["z0", "k1", "k2"])
+    with pytest.raises(ConfigError, match=r"was trained on the classes k0, k1, k2, and .* has k1, k2, z0"):
+        run.evaluate([f"data={permuted}"])
+    with pytest.raises(ConfigError, match=r"kept as they are, at 16 × 16, and those of .* would be cut to size"):
+        run.evaluate(["image_size=32"])
+    facts = run.outcome["data"]
+    assert (facts["classes"], facts["shape"], facts["images"]) == (["k0", "k1", "k2"], [3, 16, 16], 24)
+    with safe_open(run.folder / "model.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["data"]) == facts
+    assert (run.folder / "model.safetensors").stat().st_mode == (run.folder / "report.md").stat().st_mode
+
+
+@pytest.mark.parametrize("change", ["renamed", "more", "brighter"])
+def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, change):
+    run = Run.create(tmp_path / "run", on_images(images(tmp_path / "data", ["k0", "k1", "k2"])))
+    assert train(run, [Stop()]).stopped_by == signal.SIGTERM
+    shutil.rmtree(tmp_path / "data")
+    if change == "renamed":
+        images(tmp_path / "data", ["z0", "k1", "k2"])
+    else:
+        images(tmp_path / "data", ["k0", "k1", "k2"], *((9, 0) if change == "more" else (8, 80)))
+    with pytest.raises(ConfigError, match="is not what the run began with: it had"):
+        train(run)
+    shutil.rmtree(tmp_path / "data")
+    images(tmp_path / "data", ["k0", "k1", "k2"])
+    assert train(run).accuracy == 1.0
