@@ -133,11 +133,12 @@ def report(
     if complete is not None:
         result = Report.from_dict(complete["report"])
     else:
-        tensors = weights.read(run.newest_weights() if run is not None else path)
+        source = run.newest_weights() if run is not None else path
+        tensors = weights.read(source)
         result = summarize_tensors(tensors, run.config.exclude if run is not None else ())
     typer.echo(result.to_markdown() if markdown else str(result))
     if run is not None and complete is None:
-        typer.echo(run.progress())
+        typer.echo(f"{run.progress()} The table is of {source.name}.")
     for name, value in (complete or {}).get("figures", {}).items():
         typer.echo(f"{name}: {value:,.4g}")
 

@@ -8,10 +8,11 @@ from itertools import product
 
 import pytest
 import torch
+from spikingjelly.activation_based import functional, neuron, op_counter
 from spikingjelly.activation_based import layer as layers
-from spikingjelly.activation_based import neuron, op_counter
 from torch import Tensor, nn
 
+from softprune.errors import ConfigError
 from softprune.models import SEWResNet, sew_resnet18
 from softprune.models.sew import inverted_and
 from softprune.spiking.activity import Activity
@@ -242,3 +243,13 @@ def test_weights_that_are_not_counted_are_named():
         Meter(network),
     ):
         pass
+
+
+def test_time_steps_are_not_taken_for_images():
+    network = nn.Sequential(neuron.IFNode(step_mode="s"), nn.Linear(3, 2))
+    with Meter(network):
+        network(torch.ones(2, 3))
+        with pytest.raises(ConfigError, match="still hold the potentials of the call before"):
+            network(torch.ones(2, 3))
+        functional.reset_net(network)
+        network(torch.ones(2, 3))

@@ -62,6 +62,9 @@ def test_eval_sees_images_as_training_did(tmp_path):
     permuted = images(tmp_path / "c", ["z0", "k1", "k2"])
     with pytest.raises(ConfigError, match=r"was trained on the classes k0, k1, k2, and .* has k1, k2, z0"):
         run.evaluate([f"data={permuted}"])
+    said: list[str] = []
+    Run.create(tmp_path / "cut", replace(run.config, epochs=1, image_size=20)).train(said.append, progress=False)
+    assert said[0] == "Images are cut to 20 × 20 pixels."
     with pytest.raises(ConfigError, match=r"kept as they are, at 16 × 16, and those of .* would be cut to size"):
         run.evaluate(["image_size=32"])
     facts = run.outcome["data"]

@@ -256,7 +256,7 @@ def test_the_progress_of_a_run_that_is_not_complete(tmp_path):
     assert re.match(r"The run is not complete: step 41, loss [\d.]+, sparsity [\d.]+%, threshold [\d.e-]+, acc", said)
     assert said.endswith("%. GPO's weights become exactly zero when it is.")
     result = CliRunner().invoke(app, ["report", str(run.folder)])
-    assert result.output.endswith(said + "\n")
+    assert result.output.endswith(f"{said} The table is of step-000000041.ckpt.\n")
 
 
 def test_model_files_of_strangers_run_nothing(tmp_path, monkeypatch):

@@ -59,8 +59,9 @@ class _Weights:
 class Meter:
     """Hooks on every layer of neurons and weights, from ``with`` to its end; ``result()`` has what they saw.
 
-    The network's output has a row for each image. A layer whose input was anything but whole numbers >= 0 (pixels,
-    averages) multiplies. Compiled networks run uncompiled meanwhile, since compilation leaves hooks out.
+    The network is called once for each batch, over all time steps, and its output has a row for each image. A layer
+    whose input was anything but whole numbers >= 0 (pixels, averages) multiplies. Compiled networks run uncompiled
+    meanwhile, since compilation leaves hooks out.
     """
 
     network: nn.Module
@@ -72,6 +73,7 @@ class Meter:
     def __enter__(self) -> Self:
         self._warn_of_the_uncounted()
         self._open.enter_context(torch.compiler.set_stance("force_eager"))
+        self._open.enter_context(self.network.register_forward_pre_hook(self._begin))
         self._open.enter_context(self.network.register_forward_hook(self._count))
         for name, m in self.network.named_modules():
             if isinstance(m, BaseNode):
@@ -102,6 +104,14 @@ class Meter:
                 f"The synaptic operations of {', '.join(uncounted)} are not counted. This is because Meter knows "
                 f"{', '.join(kind.__name__ for kind in KINDS)}.",
                 stacklevel=3,
+            )
+
+    def _begin(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if any(isinstance(m.v, Tensor) for m in module.modules() if isinstance(m, BaseNode)):
+            raise ConfigError(
+                "Cannot measure a network whose neurons still hold the potentials of the call before: each call counts "
+                "as a batch of other images. Let one call do all time steps, with `functional.set_step_mode(network, "
+                "'m')`, and `functional.reset_net(network)` after it."
             )
 
     @torch.no_grad()

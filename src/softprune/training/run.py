@@ -136,6 +136,8 @@ class Run:
         began = time.monotonic()
         images = images or dataset(config)
         origin = self._origin(images)
+        if not origin.in_memory:
+            say(f"Images are cut to {origin.shape[2]} × {origin.shape[1]} pixels.")
         module = Images(config, images)
         seed_everything(config.seed, verbose=False)
         task = Task(config, len(images.classes), images.shape[0], module.batches())
