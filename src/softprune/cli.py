@@ -5,7 +5,9 @@ Exit codes: 0 done, 1 failed, 2 called wrongly, 128 + n stopped by signal n afte
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from softprune.training.run import Run
 
 _CHOSEN = "SOFTPRUNE_RUN_FOLDER"
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)  # full, or not to be written to
 
 app = typer.Typer(
     help="Make neural networks sparse while they train, by soft thresholding.",
@@ -230,7 +233,11 @@ def _finish(run: Run, quiet: bool) -> None:
     from softprune.training.launch import first_process, part
 
     say = typer.echo if first_process() else _silent
-    outcome = run.train(say, progress=_shown(quiet))
+    try:
+        outcome = run.train(say, progress=_shown(quiet))
+    except KeyboardInterrupt:  # before training, or after it: what was saved is not touched
+        say(f"Interrupted. Go on with: softprune train --resume {run.folder}")
+        raise typer.Exit(128 + signal.SIGINT) from None
     part()
     if outcome.stopped_by is not None:
         say(f"Stopped; everything is saved. Go on with: softprune train --resume {run.folder}")
@@ -249,3 +256,8 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        typer.echo(f"Error: cannot write {error.filename or 'a file'}: {error.strerror}.", err=True)
+        sys.exit(1)

@@ -1,5 +1,6 @@
 """The command, as a user types it."""
 
+import errno
 import json
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from softprune import cli, models, recipes
 from softprune.errors import UserError
 from softprune.training import methods
 from softprune.training.config import READS
+from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
 
@@ -305,6 +307,26 @@ def test_only_what_is_ours_is_said(tmp_path):
     for words in (["train", *TINY, "epochs=1"], ["frontier", *TINY, "epochs=1", "--final", "0.1"]):
         done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path, check=True)
         assert "available" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (KeyboardInterrupt(), 130, "Interrupted. Go on with: softprune train --resume"),
+        (OSError(errno.ENOSPC, "No space left on device", "x/y"), 1, "cannot write x/y: No space left on device."),
+        (OSError(errno.EROFS, "Read-only file system"), 1, "cannot write a file: Read-only file system."),
+    ],
+)
+def test_what_ends_a_run_outside_of_training(tmp_path, monkeypatch, capsys, error, code, text):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(Run, "train", fail)
+    monkeypatch.setattr(sys, "argv", ["softprune", "train", "--out", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == code
+    assert text in "".join(capsys.readouterr())
 
 
 def test_the_process_exits_with_a_sentence_and_a_code(tmp_path):

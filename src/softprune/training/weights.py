@@ -29,7 +29,10 @@ def save(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) ->
     with replacing(path) as beside:
         beside.touch()
         mode = beside.stat().st_mode
-        save_file(tensors, beside, dict(metadata))
+        try:
+            save_file(tensors, beside, dict(metadata))
+        except SafetensorError as error:
+            raise CheckpointError(f"Cannot write {path}: {error}. Make room, and go on with `--resume`.") from error
         beside.chmod(mode)  # as other files have it: save_file makes one that is the owner's alone
 
 
