@@ -37,7 +37,7 @@ OPEN = {"TargetSparsity": {"marker": "s", "ms": 7, "mfc": "none"}}  # lies upon 
 def frontier(axes: Axes, methods: dict[str, Series], dense: Sequence[float] = ()) -> None:
     """Accuracy against density, both as means, with the deviation of the accuracy; runs at chance are left out."""
     for name, series in methods.items():
-        points = [trained_ones(runs) for runs in series.points.values() if trained_ones(runs)]
+        points = [good for runs in series.points.values() if (good := trained_ones(runs))]
         lost = sum(map(len, series.points.values())) - sum(map(len, points))
         if points:
             axes.errorbar(

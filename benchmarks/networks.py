@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -54,7 +53,7 @@ def _stage_table(mine: dict[str, float], theirs: dict[str, float]) -> str:
     return table(["zeros (%)", "here", "the paper's ResNet-50"], rows) + "\n\n" + text
 
 
-def _stages(layers: Iterable[tuple[str, float, int]]) -> dict[str, float]:
+def _stages(layers: Layers) -> dict[str, float]:
     """The share of zeros of each stage."""
     sums: dict[str, list[float]] = {}
     for name, zeros, count in layers:

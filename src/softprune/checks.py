@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
 from softprune.columns import Columns
+from softprune.errors import listing
 from softprune.prox import Prox
 from softprune.threshold import Threshold, Trainable
 
@@ -33,8 +34,8 @@ def prunable(params: Mapping[str, nn.Parameter], optimizer: Optimizer, threshold
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if missing := [name for name, p in params.items() if id(p) not in held]:
         raise ValueError(
-            f"The optimizer does not hold {_names(missing)}. Build it from the parameters that are to be "
-            "pruned, after moving the model to its device: `optimizer = SGD(model.parameters(), ...)`."
+            f"The optimizer does not hold {listing(map(repr, missing), most=5)}. Build it from the parameters that are "
+            "to be pruned, after moving the model to its device: `optimizer = SGD(model.parameters(), ...)`."
         )
     if isinstance(threshold, Trainable):
         _trainable(threshold, params, held)
@@ -138,8 +139,3 @@ def _trainable(threshold: Trainable, params: Mapping[str, nn.Parameter], held: s
             "Write `optimizer.add_param_group({'params': threshold.parameters()})` before making an lr "
             "scheduler, or hand them to the optimizer with the others."
         )
-
-
-def _names(names: list[str], most: int = 5) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + rest

@@ -38,3 +38,13 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(name, list(choices), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def listing(names: Iterable[str], most: int) -> str:
+    """For the middle of a message: the first few, and how many more there are.
+
+    >>> listing("abcd", most=2)
+    'a, b and 2 more'
+    """
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

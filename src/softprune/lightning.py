@@ -119,17 +119,19 @@ def _steps(trainer: Trainer, module: LightningModule) -> int:
     """How many steps the optimizer will make, if Lightning knows."""
     steps = trainer.estimated_stepping_batches
     schedulers = [c for c in trainer.callbacks if isinstance(c, GradientAccumulationScheduler)]  # type: ignore[attr-defined]
-    reason = "" if 1 <= steps < math.inf else f"it says {steps}"
-    if trainer.max_steps == -1:
-        reason = "gradient accumulation varies" if schedulers else reason
-        reason = reason if module.automatic_optimization else "the module steps the optimizer itself"
-    if reason:
-        raise ValueError(
-            f"`PruningCallback(build=...)` needs the number of training steps, which Lightning does not know here "
-            f"({reason}). "
-            "Write `Trainer(max_steps=...)`, or pass a `threshold` for as many steps as you mean."
-        )
-    return int(steps)
+    guessed = trainer.max_steps == -1  # from the number of batches
+    if guessed and not module.automatic_optimization:
+        reason = "the module steps the optimizer itself"
+    elif guessed and schedulers:
+        reason = "gradient accumulation varies"
+    elif not 1 <= steps < math.inf:
+        reason = f"it says {steps}"
+    else:
+        return int(steps)
+    raise ValueError(
+        "`PruningCallback(build=...)` needs the number of training steps, which Lightning does not know here "
+        f"({reason}). Write `Trainer(max_steps=...)`, or pass a `threshold` for as many steps as you mean."
+    )
 
 
 def log(module: LightningModule, numbers: Mapping[str, float], suffix: str = "") -> None:

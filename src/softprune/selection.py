@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 
+from softprune.errors import listing
+
 _LOOK_UP_OR_SCALE = (
     nn.Embedding,
     nn.EmbeddingBag,
@@ -37,7 +39,7 @@ def select(
     model = unwrap(model)
     everything = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if lazy := [name for name, p in everything.items() if isinstance(p, nn.UninitializedParameter)]:
-        raise ValueError(f"{_listing(lazy)} have no shape yet. Run one batch through the model first.")
+        raise ValueError(f"{listing(lazy, most=12)} have no shape yet. Run one batch through the model first.")
     chosen = multiplying(model) & everything.keys()
     if include is not None:
         patterns = _checked("include", include, everything)
@@ -48,7 +50,7 @@ def select(
     if not chosen:
         raise ValueError(
             "`select` found nothing to prune: no parameter is left that has two dimensions or more and `weight` in its "
-            f"name. Candidates: {_listing(everything)}."
+            f"name. Candidates: {listing(everything, most=12)}."
         )
     return {name: p for name, p in everything.items() if name in chosen}
 
@@ -94,11 +96,6 @@ def _checked(argument: str, patterns: Iterable[str], candidates: Iterable[str]) 
             near = difflib.get_close_matches(pattern, names, n=5, cutoff=0.3) or names
             raise ValueError(
                 f"`select({argument}=...)` pattern {pattern!r} matches no trainable parameter. "
-                f"Candidates: {_listing(near)}."
+                f"Candidates: {listing(near, most=12)}."
             )
     return patterns
-
-
-def _listing(names: Iterable[str], most: int = 12) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

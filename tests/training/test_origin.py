@@ -11,28 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lightning.pytorch import Callback
 from PIL import Image
+from runs import At, train
 from safetensors import safe_open
 
 from softprune import recipes
 from softprune.errors import ConfigError
 from softprune.training.config import Config
-from softprune.training.run import Outcome, Run
+from softprune.training.origin import Origin
+from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
-
-
-class Stop(Callback):
-    """In the middle."""
-
-    def on_train_batch_end(self, trainer, *_):
-        if trainer.global_step == 9:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-def train(run: Run, callbacks: Sequence[Callback] = ()) -> Outcome:
-    return run.train(say=lambda _: None, progress=False, callbacks=callbacks)
 
 
 def images(folder: Path, classes: Sequence[str], count: int = 8, brightness: int = 0) -> Path:
@@ -74,10 +63,20 @@ def test_eval_sees_images_as_training_did(tmp_path):
     assert (run.folder / "model.safetensors").stat().st_mode == (run.folder / "report.md").stat().st_mode
 
 
+def test_classes_are_told_apart_however_many_there_are():
+    many = tuple(f"k{i:02}" for i in range(12))
+    origin = Origin(many, (1, 8, 8), 10, (0.0,), (1.0,), in_memory=True)
+    origin.resumed_with(origin, "data")
+    with pytest.raises(ConfigError, match="it had classes k11, and has z"):
+        origin.resumed_with(replace(origin, classes=(*many[:-1], "z")), "data")
+    with pytest.raises(ConfigError, match="it had classes no more, and has z"):
+        origin.resumed_with(replace(origin, classes=(*many, "z")), "data")
+
+
 @pytest.mark.parametrize("change", ["renamed", "more", "brighter"])
 def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, change):
     run = Run.create(tmp_path / "run", on_images(images(tmp_path / "data", ["k0", "k1", "k2"])))
-    assert train(run, [Stop()]).stopped_by == signal.SIGTERM
+    assert train(run, [At(9, lambda: os.kill(os.getpid(), signal.SIGTERM))]).stopped_by == signal.SIGTERM
     shutil.rmtree(tmp_path / "data")
     if change == "renamed":
         images(tmp_path / "data", ["z0", "k1", "k2"])

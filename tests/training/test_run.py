@@ -9,14 +9,13 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import Callback
+from runs import At, train
 from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -26,7 +25,7 @@ from softprune.cli import app
 from softprune.errors import CheckpointError, ConfigError
 from softprune.training import checkpoint, history, weights
 from softprune.training.config import Config
-from softprune.training.run import Outcome, Run
+from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
 
@@ -37,10 +36,6 @@ COMMAND = [sys.executable, "-m", "softprune"]
 def same_weights(a: Path, b: Path) -> bool:
     first, second = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
-def train(run: Run, callbacks: Sequence[Callback] = ()) -> Outcome:
-    return run.train(say=lambda _: None, progress=False, callbacks=callbacks)
 
 
 @pytest.fixture(scope="module")
@@ -149,17 +144,6 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(complete, tmp_pa
     train(run)
     assert same_weights(run.folder, complete.folder)
     assert [row["step"] for row in history.read(log) if "loss" in row] == list(range(1, 64))
-
-
-class At(Callback):
-    """Does something when the run reaches a step."""
-
-    def __init__(self, step: int, do: Callable[[], None]) -> None:
-        self.step, self.do = step, do
-
-    def on_train_batch_start(self, trainer, module, batch, index):
-        if trainer.global_step == self.step:
-            self.do()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, or are said to be damaged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from softprune.errors import ConfigError
 
 
 @contextmanager
@@ -21,3 +23,14 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def readable(path: Path, remedy: str = "") -> Iterator[None]:
+    """What goes wrong with the contents of ``path`` in the block is a sentence; what to do may be added."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is damaged: {error}.{remedy}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,8 +17,8 @@ import torch
 
 from softprune.data import Dataset
 from softprune.data.tensors import TensorSplit
-from softprune.errors import ConfigError
-from softprune.training.atomic import replacing
+from softprune.errors import ConfigError, listing
+from softprune.training.atomic import readable, replacing
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,10 @@ class Origin:
         """None where there is none, as in runs of earlier versions."""
         if not path.exists():
             return None
-        try:
+        with readable(path):
             values: dict[str, Any] = json.loads(path.read_text())
             restored: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
             return cls(**restored)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{path} is damaged: {error}.") from error
 
     def write(self, path: Path) -> None:
         with replacing(path) as beside:
@@ -60,14 +59,14 @@ class Origin:
     def resumed_with(self, other: Origin, where: str) -> None:
         """Refuse to go on with other data than the run began with."""
         moments = (*self.mean, *self.std), (*other.mean, *other.std)
-        alike = len(moments[0]) == len(moments[1]) and all(map(_near, *moments))
-        for what, before, now in (
-            ("classes", _named(self.classes), _named(other.classes)),
-            ("images to train on", self.images, other.images),
-            ("a shape of", self.shape, other.shape),
-            ("pixels with the moments", moments[0], moments[0] if alike else moments[1]),
+        same_moments = len(moments[0]) == len(moments[1]) and all(map(_near, *moments))
+        for same, what, before, now in (
+            (self.classes == other.classes, "classes", *_where_they_part(self.classes, other.classes)),
+            (self.images == other.images, "images to train on", self.images, other.images),
+            (self.shape == other.shape, "a shape of", self.shape, other.shape),
+            (same_moments, "pixels with the moments", *moments),
         ):
-            if before != now:
+            if not same:
                 raise ConfigError(
                     f"{where} is not what the run began with: it had {what} {before}, and has {now}. Put the data back "
                     "as they were, or begin another run."
@@ -76,9 +75,10 @@ class Origin:
     def evaluated_on(self, data: Dataset, where: str) -> Dataset:
         """``data`` as this network is to see it."""
         if data.classes != self.classes:
+            mine, theirs = _where_they_part(self.classes, data.classes)
             raise ConfigError(
-                f"The network was trained on the classes {_named(self.classes)}, and {where} has "
-                f"{_named(data.classes)}. Choose data with the same classes, in folders of the same names."
+                f"The network was trained on the classes {mine}, and {where} has {theirs}. Choose data with the same "
+                "classes, in folders of the same names."
             )
         if isinstance(data.val, TensorSplit) != self.in_memory:
             kinds = ["cut to size from images of any size", f"kept as they are, at {self.shape[2]} × {self.shape[1]}"]
@@ -95,6 +95,7 @@ def _near(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)
 
 
-def _named(classes: tuple[str, ...], most: int = 8) -> str:
-    rest = f" and {len(classes) - most} more" if len(classes) > most else ""
-    return ", ".join(classes[:most]) + rest
+def _where_they_part(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[str, str]:
+    """Two lists of classes, from the first that differs."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(mine, theirs, strict=False)))
+    return listing(mine[same:], most=8) or "no more", listing(theirs[same:], most=8) or "no more"

@@ -18,7 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ import softprune as sp
 from softprune.data import Dataset
 from softprune.errors import CheckpointError, ConfigError
 from softprune.training import checkpoint, history, plots, weights
-from softprune.training.atomic import replacing
+from softprune.training.atomic import readable, replacing
 from softprune.training.config import EVALUATION, Config
 from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
@@ -87,21 +87,15 @@ class Run:
         path = folder / "config.json"
         if not path.exists():
             raise ConfigError(f"{folder} is not a run: it holds no config.json.")
-        try:
+        with readable(path):
             return cls(folder, Config.from_json(path.read_text()))
-        except ConfigError:
-            raise
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{path} is damaged: {error}.") from error
 
     def withdraw(self) -> None:
         """Remove what ``create`` made, where training never began."""
         if not first_process() or not _left_by_us(self.folder):
             return
-        shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
-        for name in BEFORE_TRAINING:
-            if (path := self.folder / name).is_file():
-                path.unlink()
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         if self.new_folder:
             self.folder.rmdir()
 
@@ -111,11 +105,9 @@ class Run:
         path = self.folder / "report.json"
         if not path.exists():
             return None
-        try:
+        with readable(path, " Delete it, and `--resume` writes it again."):
             values: dict[str, Any] = json.loads(path.read_text())
-            return values
-        except ValueError as error:
-            raise ConfigError(f"{path} is damaged: {error}. Delete it, and `--resume` writes it again.") from error
+        return values
 
     def train(
         self,
@@ -271,8 +263,8 @@ class Run:
             "accuracy": accuracy,
             "sparsity": report.sparsity,
             "seconds": seconds,
-            "config": json.loads(config.to_json()),
-            "data": json.loads(origin.to_json()),
+            "config": asdict(config),
+            "data": asdict(origin),
             "report": report.to_dict(),
             "figures": observed.figures() if observed else {},
             "observed": observed.to_dict() if observed else None,
