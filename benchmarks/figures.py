@@ -2,7 +2,8 @@
 
     python benchmarks/figures.py            # reads docs/data/findings, draws docs/images/findings-*.png
 
-In both, what stands between `<!-- NAME -->` and `<!-- end -->` is replaced by the table of that name.
+In both, what stands between `<!-- NAME -->` and `<!-- end -->` is replaced by the table of that name. A finding that
+lacks runs stays as it was.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from pathlib import Path
 
 import torch
 from drawing import COLORS, frontier, legend, percents, plots, save
-from findings import DECAYS, FINALS, STARTS, TABLES
+from findings import DECAYS, FINALS, STARTS, TABLES, missing
 from grid import Job
 from networks import layers, mobilenet, spiking
-from results import LEVELS, Outcome, Results, accuracies, at_equal_sparsity, side_by_side, sparsities, trained_ones
+from results import Outcome, Results, accuracies, at_equal_sparsity, side_by_side, sparsities, trained_ones
 from summary import percent
 
 import softprune as sp
@@ -44,7 +45,6 @@ def overview(results: Results, images: Path) -> str:
         for method, name in {"slats": "S-LATS", "lats": "LATS", "sine": "STDS"}.items()
     }
     methods |= {name: results.series(method, "threshold_decay") for method, name in TRAINED.items()}
-    methods = {name: series for name, series in methods.items() if any(series.at(level) for level in LEVELS)}
     figure, (left, right) = plots(2)
     dense = [run.accuracy for run in results.dense()]
     frontier(left, methods, dense)
@@ -137,17 +137,22 @@ def init(results: Results, images: Path) -> str:
         erased = [_erased(run, D) for run in runs], [run.zeroed for run in runs]
         counts = [", ".join(map(str, found)) for found in erased]
         rows.append([f"{D:g}", *counts, accuracies(runs), sparsities(runs)])
-        left.plot([D] * len(runs), [100 * run.accuracy for run in runs], "o", ms=4, color="C0")
-        for found, label, color in zip(erased, ("at the start", "at the end"), ("C1", "C0"), strict=True):
-            middle.plot([D] * len(runs), found, "o", ms=4, color=color, label=label if len(rows) == 1 else None)
-        if trained_ones(runs):
-            rows_of_first = results.tables.layers(series.first(D) or "")
-            shares = [100 * int(row["zeros"]) / int(row["parameters"]) for row in rows_of_first]
-            right.plot(range(1, len(shares) + 1), shares, marker="o", ms=4, label=f"D = {D:g}")
-    left.set(xlabel="D", ylabel="accuracy (%)", title="each run")
+        shares = [100 * run.sparsity for run in runs], [100 * run.accuracy for run in runs]
+        for one, pair, names in (
+            (left, shares, ("sparsity", "accuracy")),
+            (middle, erased, ("at the start", "the end")),
+        ):
+            for values, name, look in zip(pair, names, ({"ms": 8, "mfc": "none"}, {"ms": 4}), strict=True):
+                one.plot([D] * len(runs), values, "o", color="C0", **look, label=name if len(rows) == 1 else None)
+        first = series.first(D)
+        if trained_ones([run for run in runs if run.job == first]):
+            rows_of_first = results.tables.layers(first or "")
+            zeros = [100 * int(row["zeros"]) / int(row["parameters"]) for row in rows_of_first]
+            right.plot(range(1, len(zeros) + 1), zeros, marker="o", ms=4, label=f"D = {D:g}")
+    left.set(xlabel="D", ylabel="%", title="each run")
     middle.set(xlabel="D", ylabel="erased layers (of 21)", title="each run")
     right.set(xlabel="layer", ylabel="zeros (%)", title="where it trains, seed 0", xticks=range(1, 22, 4))
-    for one in (middle, right):
+    for one in (left, middle, right):
         legend(one)
     save(figure, "init", images)
     return table(["D", "layers erased at the start, by seed", "at the end", "accuracy", "sparsity"], rows)
@@ -185,16 +190,20 @@ def trained(results: Results, images: Path) -> str:
 
 def batch(results: Results, images: Path) -> str:
     sizes = {"256": {"batch": "256", "lr": "0.28"}, "512": {}, "1024": {"batch": "1024", "lr": "0.56"}}
-    levels = (0.95, 0.98)
-    rows = []
-    methods = {f"batch {size}": results.series("slats", "final", **settings) for size, settings in sizes.items()}
-    for (size, settings), series in zip(sizes.items(), methods.values(), strict=True):
-        rows.append([size, accuracies(results.dense(**settings)), *(percent(series.at(level)) for level in levels)])
-    figure, (axes,) = plots(1)
-    frontier(axes, methods)
-    axes.set_title("S-LATS")
+    methods = {size: results.series("slats", "final", **settings) for size, settings in sizes.items()}
+    columns = {"dense": [[run.accuracy for run in results.dense(**settings)] for settings in sizes.values()]}
+    columns |= {f"S-LATS at {level:.0%}": [series.at(level) for series in methods.values()] for level in (0.95, 0.98)}
+    figure, (left, right) = plots(2)
+    frontier(left, {f"batch {size}": series for size, series in methods.items()})
+    left.set_title("S-LATS")
+    for name, column in columns.items():
+        means, deviations = ([100 * of(seeds) for seeds in column] for of in (statistics.fmean, statistics.stdev))
+        right.errorbar(list(sizes), means, deviations, marker="o", ms=4, capsize=2, label=name)
+    right.set(xlabel="batch", ylabel="accuracy (%)")
+    legend(right)
     save(figure, "batch", images)
-    return table(["batch", "dense", *(f"S-LATS at {level:.0%}" for level in levels)], rows)
+    rows = [[size, *map(percent, cells)] for size, *cells in zip(sizes, *columns.values(), strict=True)]
+    return table(["batch", *columns], rows)
 
 
 def warmup(results: Results, images: Path) -> str:
@@ -214,19 +223,19 @@ def warmup(results: Results, images: Path) -> str:
     return side_by_side("D", methods)
 
 
-FINDINGS: dict[str, Callable[[Results, Path], str]] = {
-    "overview": overview,
-    "lats": lats,
-    "target": target,
-    "schedules": schedules,
-    "pgh": pgh,
-    "init": init,
-    "trained": trained,
-    "batch": batch,
-    "warmup": warmup,
-    "layers": layers,
-    "mobilenet": mobilenet,
-    "spiking": spiking,
+FINDINGS: dict[str, tuple[Callable[[Results, Path], str], list[str]]] = {  # and the sections of runs it needs
+    "overview": (overview, ["dense", "slats", "target", "lats", "stds", "str", "str-gs", "gpo"]),
+    "lats": (lats, ["slats", "lats"]),
+    "target": (target, ["slats", "target"]),
+    "schedules": (schedules, ["schedules"]),
+    "pgh": (pgh, ["slats", "pgh"]),
+    "init": (init, ["init"]),
+    "trained": (trained, ["slats", "stds", "str", "str-gs", "gpo", "starts"]),
+    "batch": (batch, ["dense", "slats", "batch"]),
+    "warmup": (warmup, ["warmup"]),
+    "layers": (layers, ["slats"]),
+    "mobilenet": (mobilenet, ["mobilenet"]),
+    "spiking": (spiking, ["spiking"]),
 }
 
 
@@ -237,10 +246,11 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, nargs="+", default=PAGES)
     options = parser.parse_args()
     results = Results(options.tables)
-    if not results.outcomes:
-        parser.error(f"there are no runs in {options.tables}: `python benchmarks/findings.py` makes them")
     texts = {page: page.read_text() for page in options.pages}
-    for name, finding in FINDINGS.items():
+    for name, (finding, sections) in FINDINGS.items():
+        if lacking := [section for section in sections if missing(section, results.tables.runs)]:
+            print(f"\n{name} lacks runs: `python benchmarks/findings.py --only {' '.join(lacking)}` makes them")
+            continue
         made = finding(results, options.images)
         print(f"\n{name}\n\n{made}")
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -107,6 +107,12 @@ SECTIONS: dict[str, Callable[[list[Row]], list[Job]]] = {
 }
 
 
+def missing(section: str, rows: list[Row]) -> list[Job]:
+    """What is to be done, given the runs done."""
+    done = {row["job"] for row in rows}
+    return [job for job in SECTIONS[section](rows) if job.text not in done]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="CIFAR-10: a folder with train/ and test/ class folders")
@@ -121,10 +127,9 @@ def main() -> None:
         return [job for name in options.only for job in SECTIONS[name](rows)]
 
     if options.list:
-        done = {row["job"] for row in tables.runs}
         for name in options.only:
-            missing = [job for job in SECTIONS[name](tables.runs) if job.text not in done]
-            print(f"{name:12} {len(missing):4} runs to do" + "".join(f"\n  {job.text}" for job in missing))
+            jobs_to_do = missing(name, tables.runs)
+            print(f"{name:12} {len(jobs_to_do):4} runs to do" + "".join(f"\n  {job.text}" for job in jobs_to_do))
     elif options.data is None:
         parser.error("training needs --data FOLDER")
     else:

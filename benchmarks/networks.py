@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from drawing import COLORS, frontier, legend, plots, save
 from findings import FINALS, SPIKING_EPOCHS
-from results import Outcome, Results, accuracies, sparsities
+from results import Outcome, Results, accuracies, at_equal_sparsity, sparsities
 from scipy.stats import spearmanr
 
 import softprune as sp
@@ -88,7 +88,6 @@ def spiking(results: Results, images: Path) -> str:
         "S-LATS": results.series("slats", "final", "sew_cifar10", epochs=epochs),
         "sine": results.series("sine", "final", "sew_cifar10", epochs=epochs),
     }
-    methods = {name: series for name, series in methods.items() if series.points}
     groups = [("dense", dense)]
     groups += [(f"{name}, D = {D:g}", runs) for name, series in methods.items() for D, runs in series.points.items()]
     rows = [
@@ -117,7 +116,7 @@ def spiking(results: Results, images: Path) -> str:
         legend(one)
     save(figure, "spiking", images)
     head = ["network", "accuracy", "sparsity", "firing rate (%)", "synaptic operations an image (millions)"]
-    return table(head, rows)
+    return table(head, rows) + "\n\n" + at_equal_sparsity(methods, (0.6, 0.9, 0.98))
 
 
 def _mean(results: Results, runs: list[Outcome], field: str) -> float:

@@ -27,14 +27,14 @@ CIFAR10 = Config(
 )
 DIGITS = Config(network="digits_resnet", data="digits", epochs=40, batch=64, lr=0.1, weight_decay=1e-4, workers=0)
 
-CIFAR10_MEASURED = {  # JPEG of quality 75, the mean of three seeds; docs/results.md
+CIFAR10_MEASURED = {  # JPEG of quality 75, the mean of three seeds or six; docs/results.md
     "dense": "90.05%",
-    "slats": "89.6% at 97.8% sparsity; final=0.03 gives 90.2% at 91.1%",
+    "slats": "89.6% at 97.9% sparsity; final=0.03 gives 90.1% at 91.2%",
     "lats": "89.6% at 97.9% sparsity; final=0.03 gives 90.0% at 91.2%",
     "pgh-0.1": "89.6% at 97.8% sparsity",
     "pgh-1e-5": "89.5% at 97.7% sparsity",
     "pgh-1e-10": "89.4% at 97.7% sparsity",
-    "pgh-0": "final=0.03 gives 90.2% at 90.4% sparsity, final=0.1 88.5% at 98.5% (two seeds)",
+    "pgh-0": "final=0.03 gives 90.2% at 90.4% sparsity, final=0.1 88.5% at 98.5%",
     "sine": "89.5% at 98.4% sparsity",
     "linear": "with weight_decay=0, 87.6% at 96.0% sparsity",
     "log2": "with weight_decay=0, 88.2% at 95.3% sparsity",
