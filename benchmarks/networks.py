@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 from drawing import COLORS, frontier, legend, plots, save
 from findings import FINALS, SPIKING_EPOCHS
 from results import Outcome, Results, accuracies, at_equal_sparsity, sparsities
-from scipy.stats import spearmanr
+from scipy.stats import permutation_test, spearmanr
 
 import softprune as sp
 from softprune import models
@@ -44,13 +45,21 @@ def layers(results: Results, images: Path) -> str:
 
 def _stage_table(mine: dict[str, float], theirs: dict[str, float]) -> str:
     rows = [[stage, f"{100 * share:.1f}", f"{100 * theirs[stage]:.1f}"] for stage, share in mine.items()]
-    ranks = [
-        spearmanr([mine[stage] for stage in chosen], [theirs[stage] for stage in chosen])
-        for chosen in (list(mine), list(mine)[:-1])
-    ]
-    texts = [f"{rank.statistic:.2f} (p = {rank.pvalue:.2f})" for rank in ranks]
+    texts = [_correlation(mine, theirs, chosen) for chosen in (list(mine), list(mine)[:-1])]
     text = f"Rank correlation: {texts[0]}; without fc: {texts[1]}."
     return table(["zeros (%)", "here", "the paper's ResNet-50"], rows) + "\n\n" + text
+
+
+def _correlation(mine: dict[str, float], theirs: dict[str, float], stages: list[str]) -> str:
+    """Spearman's, with its exact p: among so few, over all permutations."""
+    fixed = [theirs[stage] for stage in stages]
+    found = permutation_test(
+        ([mine[stage] for stage in stages],),
+        lambda values: spearmanr(values, fixed).statistic,
+        permutation_type="pairings",
+        n_resamples=math.factorial(len(stages)),
+    )
+    return f"{found.statistic:.2f} (p = {found.pvalue:.2f})"
 
 
 def _stages(layers: Layers) -> dict[str, float]:
