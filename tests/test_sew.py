@@ -5,7 +5,10 @@ import sys
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.decomposition import select_decomp_table
 
 import softprune as sp
 from softprune.models import SEWResNet, resnet18, sew_digits, sew_resnet18
@@ -115,6 +118,28 @@ def test_compiled_it_is_one_graph_with_the_same_spikes():
         assert all(m.v == 0.0 for m in network.modules() if isinstance(m, IF))
     for others in gradients[1:]:
         torch.testing.assert_close(others, gradients[0])
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")
+def test_compiled_convolutions_get_gradients_in_channels_last():
+    """Else a GPU would copy each of them. But for the stem, which sees an image once."""
+    torch._dynamo.reset()
+    found = []
+
+    def backward(graph, inputs):
+        nodes = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default)
+        found.extend(node.args[0].meta["val"] for node in nodes)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(
+        fw_compiler=lambda graph, inputs: make_boxed_func(graph.forward),
+        bw_compiler=backward,
+        decompositions=select_decomp_table(),
+    )
+    network = SEWResNet((1, 1), 3, 1, width=4, small=True).to(memory_format=torch.channels_last)
+    torch.compile(network, backend=backend)(torch.randn(2, 1, 6, 6)).square().sum().backward()
+    assert [gradient.shape[0] for gradient in found] == [8, 8, 8, 8, 8, 2]
+    assert all(gradient.is_contiguous(memory_format=torch.channels_last) for gradient in found[:-1])
 
 
 def test_models_are_imported_without_spikingjelly_and_say_what_is_missing():

@@ -63,7 +63,9 @@ class SEWBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
-        return self.connect(self.sn2(self.conv2(self.sn1(self.conv1(x)))), shortcut)
+        spikes = self.sn2(self.conv2(self.sn1(self.conv1(x))))
+        # in four dimensions, since compiled code forgets channels_last in five
+        return self.connect(spikes.flatten(0, 1), shortcut.flatten(0, 1)).view_as(spikes)
 
 
 class SEWResNet(nn.Module):

@@ -64,7 +64,7 @@ class Spiking(neuron.BaseNode):  # type: ignore[misc]
             return super().multi_step_forward(x_seq)  # type: ignore[no-any-return]
         (u,) = self.materialize_states((x_seq,), (self.v,), "m")
         spikes = []
-        for x in x_seq:
+        for x in x_seq.unbind():  # compiled, the gradients of x_seq[0], x_seq[1], ... would forget channels_last
             u = self.charge(u, x)
             s = self.surrogate_function(u - self.v_threshold)
             # not s > 0: where both u and u − u_th are stored, Triton 3.6 fails (triton-lang/triton#8257)
