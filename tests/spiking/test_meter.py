@@ -112,7 +112,7 @@ def test_every_kind_of_weights(layer, shape):
     nn.init.zeros_(ones.bias)
     for name, mask in (("pruned", layer.weight != 0), ("dense", torch.ones_like(layer.weight))):
         ones.weight.data = mask.float()
-        assert getattr(found, name) * len(x) == pytest.approx(ones(x).sum().item())
+        assert getattr(found, name) * meter.images == pytest.approx(ones(x).sum().item())
 
 
 def test_neurons_that_take_one_time_step_at_a_time():
@@ -243,6 +243,24 @@ def test_weights_that_are_not_counted_are_named():
         Meter(network),
     ):
         pass
+
+
+class EachStep(nn.Sequential):
+    """The logits of every time step, T × N × classes, in a dictionary: what loops over time average themselves."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": super().forward(x.expand(4, *x.shape))}
+
+
+def test_images_are_counted_whatever_the_output_is():
+    neurons, x = IF(), torch.rand(5, 6)
+    network = EachStep(nn.Linear(6, 8), neurons, nn.Linear(8, 3))
+    spikes = int(neurons(network[0](x.expand(4, 5, 6))).sum())
+    neurons.reset()
+    seen = watch(network, x)
+    assert spikes > 0
+    assert seen.images == 5
+    assert seen.operations[1].dense == 3 * spikes / 5  # each to three classes
 
 
 def test_time_steps_are_not_taken_for_images():

@@ -13,6 +13,7 @@ input, with the fan-out found by pulling ones back through the layer; no pass ov
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -59,13 +60,15 @@ class _Weights:
 class Meter:
     """Hooks on every layer of neurons and weights, from ``with`` to its end; ``result()`` has what they saw.
 
-    The network is called once for each batch, over all time steps, and its output has a row for each image. A layer
-    whose input was anything but whole numbers >= 0 (pixels, averages) multiplies. Compiled networks run uncompiled
-    meanwhile, since compilation leaves hooks out.
+    The network is called once for each batch, over all time steps; how many images that were its first neurons tell,
+    which see T × N × …, or N × … where they take one time step at a time. A layer whose input was anything but whole
+    numbers >= 0 (pixels, averages) multiplies. Compiled networks run uncompiled meanwhile, since compilation leaves
+    hooks out.
     """
 
     network: nn.Module
     images: int = 0
+    _counted: bool = False  # the images of the call under way
     _neurons: dict[str, _Neurons] = field(default_factory=dict)
     _weights: dict[str, _Weights] = field(default_factory=dict)
     _open: ExitStack = field(default_factory=ExitStack)
@@ -74,7 +77,6 @@ class Meter:
         self._warn_of_the_uncounted()
         self._open.enter_context(torch.compiler.set_stance("force_eager"))
         self._open.enter_context(self.network.register_forward_pre_hook(self._begin))
-        self._open.enter_context(self.network.register_forward_hook(self._count))
         for name, m in self.network.named_modules():
             if isinstance(m, BaseNode):
                 self._open.enter_context(m.register_forward_hook(partial(self._fired, name)))
@@ -113,17 +115,15 @@ class Meter:
                 "as a batch of other images. Let one call do all time steps, with `functional.set_step_mode(network, "
                 "'m')`, and `functional.reset_net(network)` after it."
             )
-
-    @torch.no_grad()
-    def _count(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        self.images += len(output)
+        self._counted = False
 
     @torch.no_grad()
     def _fired(self, name: str, module: BaseNode, inputs: tuple[Any, ...], spikes: Tensor) -> None:
+        images, *each = spikes.shape[1:] if module.step_mode == "m" else spikes.shape
+        if not self._counted:
+            self.images, self._counted = self.images + images, True
         if name not in self._neurons:
-            zeros = spikes.new_zeros(2, dtype=torch.double)
-            images = 1 if module.step_mode == "m" else 0  # the dimension; time comes first
-            self._neurons[name] = _Neurons(spikes.shape[images + 1 :].numel(), *zeros)
+            self._neurons[name] = _Neurons(math.prod(each), *spikes.new_zeros(2, dtype=torch.double))
         seen = self._neurons[name]
         seen.spikes += spikes.sum(dtype=torch.double)
         seen.chances += spikes.numel()
