@@ -129,6 +129,11 @@ def test_a_frontier_does_only_what_is_missing(tmp_path):
     assert [row["final"] for row in rows] == [0.02, 0.1]
     assert rows[0]["sparsity"] < rows[1]["sparsity"]
     assert "| 0.1 |" in output
+    assert "| 0.1 |" in call(*words, "--final", "0.02")[1]  # which was there already
+    other = call(*words, "lr=0.05", "--final", "0.05")
+    assert other[0] == 0
+    assert "| 0.1 |" not in other[1]
+    assert json.loads((tmp_path / "frontier.json").read_text())[0]["final"] == 0.05
     assert (tmp_path / "frontier.png").stat().st_size > 10_000
     code, output = call(*words, "lr=0.05", "--final", "0.02")
     assert code == 2

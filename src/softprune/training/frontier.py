@@ -2,7 +2,7 @@
 
 The folder holds one run for each of them, frontier.md, frontier.json and frontier.png, and a plot of whatever else the
 network has to tell (a spiking one: firing-rate.png). Started again, complete runs are only read, and one that was
-interrupted goes on where it was.
+interrupted goes on where it was; with other values, what is there already stays in the table.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ def walk(
     progress: bool = True,
 ) -> int | None:
     """Train what is missing and write table and plot. Returns the signal that stopped it, if one did."""
-    configs = _configs(config, key, values)
+    images: Dataset | None = None  # read once, for all runs, and before a folder is made
     rows: list[dict[str, float]] = []
-    images: Dataset | None = None  # read once, for all runs
-    for value, changed in configs.items():
-        run = _run(changed, folder / f"{key}-{value:.12g}")
-        say(f"{key} = {value:g}: {run.folder}")
-        if images is None and run.outcome is None:
+    for value, changed in _configs(config, key, values).items():
+        place = folder / f"{key}-{value:.12g}"
+        if images is None and not (place / "report.json").exists():
             images = dataset(config)
+        run = _run(changed, place)
+        say(f"{key} = {value:g}: {run.folder}")
         outcome = run.train(say, progress, images=images)
         if outcome.stopped_by is not None:
             say(f"Stopped; everything is saved. Start the same command again to go on in {folder}.")
             return outcome.stopped_by
-        assert outcome.accuracy is not None
-        rows.append({key: value, "sparsity": outcome.sparsity, "accuracy": outcome.accuracy, **outcome.figures})
+        rows = _complete(config, key, folder)
         (folder / "frontier.json").write_text(json.dumps(rows, indent=2))
     table = _table(rows, key)
     (folder / "frontier.md").write_text(table + "\n")
@@ -57,6 +56,17 @@ def walk(
         plots.frontier(points, name, path)
         say(f"Plot: {path}")
     return None
+
+
+def _complete(config: Config, key: str, folder: Path) -> list[dict[str, float]]:
+    """What came out of each run there that differs in ``key`` alone."""
+    rows = []
+    for run in (Run.open(path.parent) for path in folder.glob(f"{key}-*/config.json")):
+        value = getattr(run.config, key)
+        if run.config == replace(config, **{key: value}) and (outcome := run.outcome) is not None:
+            known = {key: value, "sparsity": outcome["sparsity"], "accuracy": outcome["accuracy"]}
+            rows.append(known | outcome["figures"])
+    return sorted(rows, key=lambda row: row[key])
 
 
 def _table(rows: Sequence[dict[str, float]], key: str) -> str:
