@@ -18,6 +18,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from softprune import allocation, law
+from softprune.cells import cells
 from softprune.columns import Columns
 from softprune.future import Future, future_lrs, innermost
 from softprune.hidden import Hidden
@@ -95,7 +96,7 @@ class Controller(Threshold):
         self.hidden = hidden
         self.future = future
         self.refresh = goal.refresh or min(100, max(1, goal.steps // 100))
-        self.cells = _cells(goal, hidden)
+        self.cells = cells(hidden, goal.target, goal.budget, goal.flops)
         self.masses = [cell.mass(hidden) for cell in self.cells]
         self.keep = [math.ceil(goal.min_density * p.numel()) for p in hidden.params]
         self._refuse_the_impossible()
@@ -274,29 +275,3 @@ def _below(value: float, dtype: torch.dtype) -> float:
     counted = torch.float32 if dtype is torch.float64 else dtype  # quantiles are of single precision
     number = torch.tensor(value, dtype=counted, device="cpu")
     return float(torch.nextafter(number, torch.zeros_like(number)))
-
-
-def _cells(goal: TargetSparsity, hidden: Hidden) -> list[Cell]:
-    """All parameters together, or each by itself."""
-    params = dict(zip(hidden.names, hidden.params, strict=True))
-    everyone = tuple(range(len(params)))
-    if goal.budget is not None:
-        shares = allocation.resolve(goal.budget, params, goal.target)
-        total = sum(shares[name] * p.numel() for name, p in params.items()) / sum(p.numel() for p in params.values())
-        if abs(total - goal.target) > 0.005:
-            raise ValueError(
-                f"`TargetSparsity(target=...)` is {goal.target:.4g}, but its budget leads to {total:.4g}. "
-                f"Write `TargetSparsity({total:.4g}, ...)`, or another budget."
-            )
-        return [Cell((i,), (1.0,), share) for i, share in enumerate(allocation.whole(shares, params).values())]
-    if goal.flops is None:
-        return [Cell(everyone, (1.0,) * len(params), goal.target)]
-    if missing := [name for name in params if name not in goal.flops]:
-        names = ", ".join(missing[:5])
-        raise ValueError(
-            f"`TargetSparsity(flops=...)` says nothing about {names}. Leave them out of `params`, or add them."
-        )
-    counts = [float(goal.flops[name]) for name in params]
-    if not all(0 <= count < math.inf for count in counts) or not any(counts):
-        raise ValueError("`TargetSparsity(flops=...)` must be numbers >= 0, and not all of them 0.")
-    return [Cell(everyone, tuple(counts), goal.target)]
