@@ -142,13 +142,11 @@ def log(module: LightningModule, numbers: Mapping[str, float], suffix: str = "")
 
 
 def measurements(pruner: sp.Pruner) -> dict[str, float]:
-    """Sparsity, threshold and implied penalty as plain numbers; means where layers differ. With a target sparsity also
-    the final sparsity that is forecast."""
-    numbers = {
-        "sparsity": pruner.sparsity(),
-        "threshold": _mean(pruner.threshold),
-        "penalty": _mean(pruner.penalty),
-    }
+    """Sparsity, threshold and implied penalty as plain numbers; means where layers differ. Without a learning rate
+    there is no penalty. With a target sparsity also the final sparsity that is forecast."""
+    numbers = {"sparsity": pruner.sparsity(), "threshold": _mean(pruner.threshold)}
+    if math.isfinite(penalty := _mean(pruner.penalty)):
+        numbers["penalty"] = penalty
     if isinstance(pruner.source, Controller) and pruner.source.forecast is not None:
         numbers["forecast"] = pruner.source.forecast
     return numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -201,7 +202,8 @@ def _of_pruner(pruner: Pruner) -> Report:
         d = thresholds[name] if isinstance(thresholds, dict) else thresholds
         layers.append(Layer(name, tuple(p.shape), p.numel(), _count(~alive, p), d, left, returned))
     _last_seen[pruner] = seen
-    return Report(tuple(layers), _not_pruned(pruner), pruner.step, penalty if isinstance(penalty, float) else None)
+    known = penalty if isinstance(penalty, float) and math.isfinite(penalty) else None
+    return Report(tuple(layers), _not_pruned(pruner), pruner.step, known)
 
 
 def _not_pruned(pruner: Pruner) -> dict[str, int]:

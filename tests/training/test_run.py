@@ -364,5 +364,9 @@ def test_double_precision_resumes_in_double_precision(tmp_path):
 
 
 def test_a_learning_rate_of_zero_is_a_run_like_any_other(tmp_path):
-    """Its penalty is infinite, which no plot can show."""
-    assert train(Run.create(tmp_path / "run", SHORT.override(["lr=0", "epochs=1"]))).accuracy is not None
+    """Its penalty is infinite, which no plot can show and JSON does not know."""
+    run = Run.create(tmp_path / "run", SHORT.override(["lr=0", "epochs=1"]))
+    assert train(run).accuracy is not None
+    assert run.outcome["report"]["penalty"] is None
+    for path in (run.folder / "report.json", run.folder / "history.jsonl"):
+        assert "Infinity" not in path.read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,11 +52,11 @@ def _threshold(curve: Sequence[dict[str, Any]]) -> Figure:
     steps = [row["step"] for row in curve]
     left.plot(steps, [row["threshold"] for row in curve])
     left.set(title="threshold d", xlabel="step")
-    penalties = [row["penalty"] for row in curve]
-    right.plot(steps, penalties)
+    penalties = {row["step"]: row["penalty"] for row in curve if "penalty" in row}  # none where the learning rate is 0
+    right.plot(list(penalties), list(penalties.values()))
     right.set(title="implied L1 penalty μ", xlabel="step")
-    finite = sorted(penalty for penalty in penalties if math.isfinite(penalty))  # a schedule may end at infinity
-    if usual := finite[len(finite) // 20 : -len(finite) // 20 or None]:
+    ordered = sorted(penalties.values())
+    if usual := ordered[len(ordered) // 20 : -len(ordered) // 20 or None]:
         right.set_ylim(min(0, 1.25 * usual[0]), 1.25 * usual[-1] or 1)
     for axes in (left, right):
         _plain(axes)
