@@ -57,8 +57,7 @@ class Job:
                 if isinstance(layer, nn.Linear):
                     fully_shard(layer, mesh=mesh)
             fully_shard(self.model, mesh=mesh)
-        self.forward = DistributedDataParallel(self.model) if kind == "ddp" else self.model
-        params = sp.select(self.forward)
+        params = sp.select(self.model)
         threshold = {
             "slats": lambda: sp.SLATS(0.3, STEPS),
             "lats": lambda: sp.LATS(0.5),
@@ -70,7 +69,11 @@ class Job:
         groups = [{"params": list(self.model.parameters())}]
         if isinstance(threshold, sp.Trainable):
             groups.append({"params": list(threshold.parameters()), "weight_decay": 0.05})
+        self.forward = DistributedDataParallel(self.model) if kind == "ddp" else self.model
+        if isinstance(threshold, sp.Trainable):
             self.model.threshold = threshold  # for torch.distributed.checkpoint, which saves by the model's names
+        if kind == "ddp around a threshold":
+            self.forward = DistributedDataParallel(self.model, find_unused_parameters=True)
         stateless = method == "lats"  # plain SGD keeps no state
         self.optimizer = torch.optim.SGD(groups, lr=0.1) if stateless else torch.optim.Adam(groups, lr=0.03)
         self.pruner = sp.Pruner(params, self.optimizer, threshold=threshold)
@@ -126,6 +129,8 @@ def process(rank: int, folder: Path) -> None:
     outcomes = {}
     for method in METHODS:
         outcomes["ddp", method] = Job(method, "ddp").train(range(STEPS), rank, 2).outcome()
+        around = "ddp around a threshold"
+        outcomes[around, method] = Job(method, around).train(range(STEPS), rank, 2).outcome()
         job = Job(method, "fsdp").train(range(HALF), rank, 2)
         job.save(folder / f"two-{method}")
         outcomes["half", method] = job.outcome()
@@ -134,6 +139,7 @@ def process(rank: int, folder: Path) -> None:
         outcomes["one to two", method] = resumed.train(range(HALF, STEPS), rank, 2).outcome()
     outcomes["full", "slats"] = through_full_state_dicts(rank)
     outcomes["outside", "slats"] = weights_set_from_outside(rank)
+    outcomes["doubled", "slats"] = doubled(Job("slats", "fsdp"), rank, 2)
     outcomes["saved at every step", "lats"] = saving_at_every_step(rank)
     torch.save(outcomes, folder / f"outcomes-{rank}.pt")
     dist.barrier()
@@ -165,6 +171,15 @@ def weights_set_from_outside(rank: int) -> dict[str, object]:
         for p, w in zip(job.model.parameters(), own, strict=True):
             p.copy_(w)
     return job.train(range(HALF, STEPS), rank, 2).outcome()
+
+
+def doubled(job: Job, rank: int = 0, world: int = 1) -> dict[str, object]:
+    """Half of the way, all weights times two, each process its part; and on."""
+    job.train(range(HALF), rank, world)
+    with torch.no_grad():
+        for p in job.model.parameters():
+            (p.to_local() if isinstance(p, DTensor) else p).mul_(2)
+    return job.train(range(HALF, STEPS), rank, world).outcome()
 
 
 def saving_at_every_step(rank: int) -> dict[str, object]:
@@ -212,7 +227,7 @@ def assert_equal(one: dict, other: dict) -> None:
         assert {key: a[key] for key in a.keys() - ignored} == {key: b[key] for key in b.keys() - ignored}
 
 
-@pytest.mark.parametrize("how", ["ddp", "fsdp", "one to two"])
+@pytest.mark.parametrize("how", ["ddp", "ddp around a threshold", "fsdp", "one to two"])
 @pytest.mark.parametrize("method", METHODS)
 def test_two_processes_train_as_one(outcomes, alone, how, method):
     for rank in range(2):
@@ -231,6 +246,11 @@ def test_two_processes_save_and_one_goes_on(folder, alone, method):
 def test_two_processes_are_not_disturbed(outcomes, alone, what, method):
     for rank in range(2):
         assert_equal(outcomes[rank][what, method], alone[method])
+
+
+def test_weights_set_part_by_part_are_kept(outcomes):
+    for rank in range(2):
+        assert_equal(outcomes[rank]["doubled", "slats"], doubled(Job("slats")))
 
 
 def test_both_processes_hold_the_same_numbers(outcomes):

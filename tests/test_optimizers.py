@@ -18,6 +18,7 @@ from oracles import (
 from torch import nn
 
 import softprune as sp
+from softprune import hooks
 
 SCHEDULED = ["slats", "delayed", "short", "constant", "lats"]
 TRAINED = ["str", "str-exp", "str-shared", "gpo"]
@@ -224,7 +225,7 @@ def test_lats_gives_every_param_group_its_own_threshold_and_one_penalty():
     run.train()
     first, second = run.pruner.threshold.values()
     assert second == pytest.approx(5 * first)  # 0.1 against 0.02
-    assert run.pruner.penalty == pytest.approx({"0.weight": 0.5, "2.weight": 0.5})
+    assert run.pruner.penalty == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("swap", ["groups", "lists", "members"])
@@ -245,6 +246,18 @@ def test_lats_follows_a_parameter_into_another_param_group(swap):
             groups[0]["params"][0], groups[1]["params"][0] = b, a
     optimizer.step()
     assert pruner.threshold == pytest.approx(expected)
+
+
+def test_the_host_does_not_wait_for_a_learning_rate_on_a_device():
+    """A schedule needs it for nobody but who asks for the penalty. Here no device: to read it would raise."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.param_groups[0]["lr"] = torch.empty((), device="meta")
+    params = list(sp.select(model).values())
+    assert not hooks._skipped(optimizer)
+    assert [lr.device.type for lr in hooks.rates(optimizer, params, read=False)] == ["meta"] * len(params)
+    with pytest.raises(RuntimeError, match="meta"):
+        hooks.rates(optimizer, params, read=True)
 
 
 def test_the_penalty_of_a_step_is_its_growth_over_its_learning_rate():

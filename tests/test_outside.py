@@ -153,6 +153,26 @@ def test_a_change_of_type_keeps_theta():
     assert model.weight.tolist() == [[0.75, -0.25, 0.0, 0.0]]
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_theta_follows_the_memory_format(kind):
+    """A fused optimizer walks through weights and gradients as they lie in memory."""
+    ends = []
+    for threshold in (None, sp.Constant(0.0)):
+        torch.manual_seed(0)
+        model = nn.Conv2d(3, 4, 3)
+        optimizer = kind(model.parameters(), lr=0.1, fused=True)
+        if threshold is not None:
+            sp.Pruner(sp.select(model), optimizer, threshold=threshold)
+        model.to(memory_format=torch.channels_last)
+        for _ in range(3):
+            x = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        ends.append(model.weight.detach())
+    torch.testing.assert_close(*ends)
+
+
 class Failing(torch.optim.SGD):
     """Updates its parameters, and then breaks once."""
 
@@ -404,6 +424,16 @@ def test_a_backward_pass_through_weights_that_a_step_changed_is_refused():
     run.train(range(2))
     loss = loss_of(run.model, 2)
     loss.backward(retain_graph=True)
+    run.optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_backward_pass_is_refused_too_where_d_alone_changed_the_weights():
+    run = Run.of("sgd")
+    run.train(range(2))
+    loss = loss_of(run.model, 2)
+    run.optimizer.zero_grad()
     run.optimizer.step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()

@@ -180,6 +180,27 @@ def test_a_state_with_hidden_weights_is_not_loaded_first():
         sp.Pruner(sp.select(model), fresh, threshold=sp.SLATS(0.2, STEPS))
 
 
+def test_a_state_that_is_loaded_past_the_hooks_is_noticed():
+    """As bitsandbytes' optimizers load theirs."""
+
+    class Loading(torch.optim.SGD):
+        def load_state_dict(self, state_dict):
+            params = [p for group in self.param_groups for p in group["params"]]
+            self.state.update({params[number]: entry for number, entry in state_dict["state"].items()})
+
+    def build() -> tuple[torch.nn.Module, Loading, sp.Pruner]:
+        model = network()
+        optimizer = Loading(model.parameters(), lr=0.1)
+        return model, optimizer, sp.Pruner(sp.select(model), optimizer, threshold=sp.SLATS(0.2, STEPS))
+
+    _, before, _ = build()
+    model, optimizer, _ = build()
+    optimizer.load_state_dict(before.state_dict())
+    loss_of(model, 0).backward()
+    with pytest.raises(RuntimeError, match=r"Loading.load_state_dict runs no hooks. Save `pruner.state_dict\(\)`"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("saved_with", "loaded_by"), [("slats", "str"), ("str", "slats"), ("str", "gpo"), ("str-shared", "str")]
 )

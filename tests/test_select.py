@@ -64,6 +64,15 @@ def test_weights_are_told_by_their_name():
     assert list(sp.select(Model(), include=["position"])) == ["position"]
 
 
+def test_a_pattern_that_selects_nothing_is_refused():
+    model = nn.ModuleDict({"a": nn.Linear(4, 4), "experts": nn.ParameterDict({"up": torch.zeros(2, 4, 4)})})
+    with pytest.raises(
+        ValueError, match=r"'experts\.\*' matches no weight that multiplies, .*: only experts\.up\. Give"
+    ):
+        sp.select(model, include=["a.*", "experts.*"])
+    assert list(sp.select(model, include=["a.*", "experts.up"])) == ["a.weight", "experts.up"]
+
+
 def test_frozen_weights_are_left_out():
     model = network()
     model[0].weight.requires_grad_(False)

@@ -138,6 +138,33 @@ def test_a_pruner_finds_the_optimizer_inside_a_wrapper():
     assert pruner.optimizer is optimizer.optimizer
 
 
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("kind", ["cosine", "one cycle"])
+def test_accelerate_steps_its_scheduler_once_for_each_process(monkeypatch, kind, split):
+    """Two of them, as far as the scheduler can tell."""
+    accelerate = pytest.importorskip("accelerate")
+    from accelerate.state import AcceleratorState
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = STEPS if split else 2 * STEPS
+    scheduler = {
+        "cosine": lambda: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps),
+        "one cycle": lambda: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, steps - (not split)),
+    }[kind]()
+    accelerator = accelerate.Accelerator(cpu=True, step_scheduler_with_optimizer=True)
+    accelerator.dataloader_config.split_batches = split
+    optimizer, scheduler = accelerator.prepare(optimizer, scheduler)
+    monkeypatch.setattr(AcceleratorState(), "num_processes", 2)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.LATS.from_final(0.3, scheduler, STEPS))
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        optimizer.step()
+        scheduler.step()
+    assert pruner.threshold == pytest.approx(0.3)
+
+
 class ForTrainer(nn.Module):
     def __init__(self):
         super().__init__()

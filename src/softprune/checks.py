@@ -14,6 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from softprune.columns import Columns
 from softprune.errors import listing
+from softprune.hidden import sharding
 from softprune.prox import Prox
 from softprune.threshold import Threshold, Trainable
 
@@ -132,6 +133,11 @@ def _trainable(threshold: Trainable, params: Mapping[str, nn.Parameter], held: s
     if threshold.names != tuple(params):
         raise ValueError(
             f"`{kind}` was built for other parameters than `Pruner` is given. Pass the same mapping to both."
+        )
+    if any(sharding(p) is not None for p in threshold.parameters()):
+        raise ValueError(
+            f"The parameters of `{kind}` are sharded, one number here and one there. Hang it on the model after "
+            "`fully_shard`."
         )
     if any(id(p) not in held for p in threshold.parameters()):
         raise ValueError(

@@ -58,11 +58,21 @@ def innermost(lr_scheduler: Any) -> LRScheduler:
     return lr_scheduler
 
 
+def _pace(lr_scheduler: Any) -> int:
+    """How often a wrapper steps the scheduler in it at each of its steps: Accelerate's does once for each process,
+    unless batches are split among them."""
+    if not getattr(lr_scheduler, "step_with_optimizer", False) or lr_scheduler.split_batches:
+        return 1
+    from accelerate.state import AcceleratorState
+
+    return int(AcceleratorState().num_processes)
+
+
 def future_lrs(
     lr_scheduler: LRScheduler, steps: int, interval: int = 1, numbers: Collection[int] = (0,)
 ) -> list[float]:
     """The highest learning rate among some param groups, for the next ``steps`` steps, from a copy of the scheduler."""
-    lr_scheduler = innermost(lr_scheduler)
+    pace, lr_scheduler = _pace(lr_scheduler), innermost(lr_scheduler)
     if isinstance(lr_scheduler, ReduceLROnPlateau):
         raise TypeError(
             "Cannot play a ReduceLROnPlateau forward. This is because its learning rates are not known in advance. Use "
@@ -82,7 +92,10 @@ def future_lrs(
         for step in range(1, steps + 1):
             lrs.append(max(float(groups[number]["lr"]) for number in numbers))
             if step % interval == 0 and step < steps:
-                _play(played, step, steps)
+                for _ in range(pace):
+                    if pace > 1 and played._step_count > getattr(played, "total_steps", math.inf):
+                        break  # as Accelerate does
+                    _play(played, step, steps)
     return lrs
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 from torch.distributed import is_available as _distributed_is_available
 
 from softprune.multi_tensor import Pairs
@@ -77,7 +78,7 @@ class Hidden:
         self.__dict__.update(state)
         self._look()
         for i in changed:
-            self._versions[i] = -1
+            self._versions[i] = (-1, -1)
 
     def _look(self) -> None:
         """Note where w lies, and what was last written there."""
@@ -85,7 +86,11 @@ class Hidden:
         self.ws = [p.data for p in self._locals]
         self.thetas = [local(theta) for theta in self._thetas]
         self.pairs = Pairs(self.ws, self.thetas)
-        self._versions = [p._version for p in self.params]
+        self._versions = self._seen()
+
+    def _seen(self) -> list[tuple[int, int]]:
+        """How often each parameter was written to, as a whole or in this process's part alone."""
+        return [(p._version, part._version) for p, part in zip(self.params, self._locals, strict=True)]
 
     def clear(self) -> None:
         """Let go of parameters and θ, whoever else still holds this object."""
@@ -108,15 +113,17 @@ class Hidden:
             if self.revealed and p.data_ptr() != theta.data_ptr():
                 theta.copy_(p.data)
             p.data = w
-        self._versions = [p._version for p in self.params]
+        for p in self.params:
+            increment_version(p)  # w is about to be written as ``data``, which autograd does not see
+        self._versions = self._seen()
         self.revealed = False
 
     def changed(self) -> list[int]:
         """Which parameters were written to, moved or replaced since ``conceal``, by someone else."""
         return [
             i
-            for i, (p, w, version) in enumerate(zip(self.params, self.ws, self._versions, strict=True))
-            if p._version != version or (local(p) if self._any_sharded else p).data_ptr() != w.data_ptr()
+            for i, (p, w, now, then) in enumerate(zip(self.params, self.ws, self._seen(), self._versions, strict=True))
+            if now != then or (local(p) if self._any_sharded else p).data_ptr() != w.data_ptr()
         ]
 
     def followed(
@@ -128,6 +135,8 @@ class Hidden:
         """
         p = self.params[i]
         theta = self._thetas[i].to(device=p.device, dtype=p.dtype, copy=True)
+        if local(theta).stride() != local(p).stride():  # as after model.to(memory_format=...)
+            theta = torch.empty_like(p, requires_grad=False).copy_(theta)
         w, hidden = local(p).data, local(theta)
         left = torch.empty_like(hidden)
         expected(left, hidden, i)

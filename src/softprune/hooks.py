@@ -62,12 +62,25 @@ def _of_each(params: Iterable[Tensor], optimizer: Optimizer, table: Mapping[int,
         ) from None
 
 
-def rates(optimizer: Optimizer, params: Sequence[Tensor]) -> list[float]:
-    """The learning rate of each parameter: that of its param group, wherever it is by now; nan if there is none."""
-    lrs = [math.nan if (lr := group.get("lr")) is None else float(lr) for group in optimizer.param_groups]
-    if len(set(lrs)) == 1:
+def rates(optimizer: Optimizer, params: Sequence[Tensor], *, read: bool) -> list[Any]:
+    """The learning rate of each parameter: that of its param group, wherever it is by now; nan if there is none.
+
+    One on a device stays a tensor there unless it is to be ``read``, for which the host waits.
+    """
+    lrs = [_rate(group.get("lr"), read) for group in optimizer.param_groups]
+    if len(lrs) == 1 or len(set(lrs)) == 1:
         return lrs[:1] * len(params)
     return [lrs[number] for number in group_indices(optimizer, params)]
+
+
+def _rate(lr: float | Tensor | None, read: bool) -> float | Tensor:
+    if lr is None:
+        return math.nan
+    return float(lr) if read or _on_host(lr) else lr.detach().clone()  # type: ignore[union-attr]
+
+
+def _on_host(lr: float | Tensor) -> bool:
+    return not isinstance(lr, Tensor) or lr.device.type == "cpu"
 
 
 def attach(
@@ -125,7 +138,8 @@ def _skipped(optimizer: Optimizer) -> bool:
     found_inf = getattr(optimizer, "found_inf", None)
     if found_inf is not None and bool(found_inf):
         return True
-    return all(group.get("lr") == 0 for group in optimizer.param_groups) and _is_rehearsal()
+    lrs = [group.get("lr", 1.0) for group in optimizer.param_groups]
+    return all(_on_host(lr) and lr == 0 for lr in lrs) and _is_rehearsal()  # which sets numbers of the host
 
 
 def _is_inner_step(optimizer: Optimizer) -> bool:

@@ -19,6 +19,7 @@ parameters hold w = S_d(θ) again. Between steps the model is an ordinary module
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -45,6 +46,7 @@ class Pruner:
     ``threshold`` is a schedule (any ``step -> d``), ``LATS``, ``TargetSparsity``, or a trainable threshold.
     ``gradient`` is ``subgradient`` for trainable thresholds and ``identity`` for all others, unless given.
     ``optimizer.state_dict()`` carries the whole state, so whatever resumes the optimizer resumes the pruning.
+    Build it when the model is on its device, and wrapped (DDP, ``fully_shard``): θ begins as the weights are then.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Pruner:
         self._hidden = Hidden(self.params)
         self.source = self.source.watch(self._hidden)
         self._columns = self._previous = self.source.initial(len(self.params))
-        self._lrs = [0.0] * len(self.params)
+        self._lrs: list[Any] = [0.0] * len(self.params)
         checks.columns(self.prox, self._columns, self.source)
         checks.zeros(self.prox, self.source, self._hidden.thetas)
         with torch.no_grad():
@@ -81,6 +83,7 @@ class Pruner:
     @torch.no_grad()
     def _before_step(self, has_closure: bool) -> None:
         self._settle()
+        state.refuse_unrestored(self.optimizer, self._hidden.params[0])
         if not has_closure:
             self._turn_gradients()  # Δθ ← dL/dw ⊙ ∂w/∂θ
         self._hidden.reveal()  # and the optimizer: θ ← θ − η (Δθ + λθ)
@@ -89,7 +92,7 @@ class Pruner:
     def _after_step(self, counts: bool) -> None:
         self._hidden.conceal()
         if counts:
-            self._lrs = hooks.rates(self.optimizer, self._hidden.params)
+            self._lrs = hooks.rates(self.optimizer, self._hidden.params, read=self.source.reads_lr)
             self.step += 1
             self._previous = self._columns
             self._columns = self.source.advance(self._columns, self._lrs, self.step)  # d ← g(t/T)·D, ...
@@ -122,11 +125,7 @@ class Pruner:
         grads = [local(hidden.params[i].grad) for i in have]  # type: ignore[arg-type]
         sums = self.gradient(self.prox, Pairs(grads, [hidden.thetas[i] for i in have]), *columns)
         if self.trainable:
-            with torch.enable_grad():
-                torch.autograd.backward(
-                    [take(column, have) for column in self.trainable()],
-                    [totals(column, [hidden.params[i] for i in have]) for column in sums],
-                )
+            self.trainable.pull_back(have, [totals(column, [hidden.params[i] for i in have]) for column in sums])
 
     def _clear_trained(self) -> None:
         """Forget dL/ds: ``_turn_gradients`` made it for one use."""
@@ -168,7 +167,8 @@ class Pruner:
 
     @property
     def penalty(self) -> float | dict[str, float]:
-        """The L1 penalty μ = (d(t+1) − d(t)) / η(t) that the last step implied; zero before any step.
+        """The L1 penalty μ = (d(t+1) − d(t)) / η(t) that the last step implied; zero before any step. One number, or
+        {name: μ} where parameters differ.
 
         It is meant for plain SGD. With momentum m a gradient counts 1 / (1 − m) times, the threshold once: the loss is
         balanced against (1 − m)·μ.
@@ -176,7 +176,7 @@ class Pruner:
         growth = (
             after - before for after, before in zip(floats(self._columns[0]), floats(self._previous[0]), strict=True)
         )
-        return self._named([quotient(g, lr) for g, lr in zip(growth, self._lrs, strict=True)])
+        return self._named([quotient(g, float(lr)) for g, lr in zip(growth, self._lrs, strict=True)])
 
     @property
     def theta(self) -> dict[str, Tensor]:
@@ -184,7 +184,8 @@ class Pruner:
         return dict(zip(self.params, self._hidden, strict=False))
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The sparse weights that ``detach`` would leave, by name; of a sharded parameter, this process's part."""
+        """The sparse weights that ``detach`` would leave, by name, before it makes up for skipped steps of a target; of
+        a sharded parameter, this process's part."""
         changed = self._hidden.changed() if self._handles and not self._hidden.revealed else []
         for i, (name, p) in enumerate(self.params.items()):
             w = local(p).detach()
@@ -211,7 +212,7 @@ class Pruner:
 
     def _named(self, values: list[float]) -> float | dict[str, float]:
         layerwise = self.trainable is not None and not self.trainable.shared
-        if not layerwise and len(set(values)) == 1:
+        if not layerwise and all(math.isclose(value, values[0]) or value is values[0] for value in values):
             return values[0]
         return dict(zip(self.params, values, strict=True))
 
@@ -274,6 +275,7 @@ class Pruner:
         return state.to_dict(self._snapshot(), self.params)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave."""
         self._restore(state.from_dict(state_dict, self.params, self.trained()))
 
     @torch.no_grad()
@@ -309,4 +311,5 @@ class Pruner:
         self._write()
 
     def trained(self) -> list[nn.Parameter]:
+        """The parameters of a trainable threshold."""
         return list(self.trainable.parameters()) if self.trainable else []

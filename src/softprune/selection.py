@@ -25,11 +25,11 @@ def select(
 ) -> dict[str, nn.Parameter]:
     """The parameters to prune, by name: every weight that multiplies, unless patterns say otherwise.
 
-    A weight multiplies when it has two dimensions or more and is neither an embedding nor a normalisation:
-    convolutions, linear layers, recurrent and attention weights; an output layer tied to an embedding is an
-    embedding. Frozen parameters are left out, and those of a weight-normed layer, whose zero rows would be divided
-    by their norm. ``include`` keeps only what a pattern matches, ``exclude`` then drops what a pattern matches.
-    Patterns are globs over parameter names. A full name in ``include`` selects that parameter whatever it is.
+    A weight multiplies when it has two dimensions or more, ``weight`` in the last part of its name, and is neither an
+    embedding nor a normalisation: convolutions, linear layers, recurrent and attention weights; an output layer tied to
+    an embedding is an embedding. Frozen parameters are left out, and those of a weight-normed layer, whose zero rows
+    would be divided by their norm. ``include`` keeps only what a pattern matches, ``exclude`` then drops what a pattern
+    matches. Patterns are globs over parameter names. A full name in ``include`` selects that parameter whatever it is.
     Tied parameters appear once.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
@@ -44,6 +44,8 @@ def select(
     if include is not None:
         patterns = _checked("include", include, everything)
         exact = set(patterns) & everything.keys()
+        for pattern in set(patterns) - exact:
+            _refuse_the_empty(pattern, chosen, everything)
         chosen = exact | {name for name in chosen if matches(name, patterns)}
     patterns = _checked("exclude", exclude, everything)
     chosen = {name for name in chosen if not matches(name, patterns)}
@@ -82,6 +84,15 @@ def is_weight(name: str, p: Tensor) -> bool:
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether one of the patterns fits, as ``include`` and ``exclude`` mean it."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _refuse_the_empty(pattern: str, weights: Iterable[str], everything: Iterable[str]) -> None:
+    if not any(fnmatchcase(name, pattern) for name in weights):
+        others = [name for name in everything if fnmatchcase(name, pattern)]
+        raise ValueError(
+            f"`select(include=...)` pattern {pattern!r} matches no weight that multiplies, as far as names tell: only "
+            f"{listing(others, most=5)}. Give full names to prune them all the same."
+        )
 
 
 def _checked(argument: str, patterns: Iterable[str], candidates: Iterable[str]) -> list[str]:

@@ -158,6 +158,15 @@ def refuse_loaded(optimizer: Optimizer, params: Mapping[str, Tensor]) -> None:
             )
 
 
+def refuse_unrestored(optimizer: Optimizer, p: Tensor) -> None:
+    """A state that was loaded past the hooks, seen on one parameter: the pruner would go on from nothing."""
+    if THETA in optimizer.state.get(p, ()):
+        raise RuntimeError(
+            f"A state was loaded, and the pruning was not resumed: {type(optimizer).__name__}.load_state_dict runs no "
+            "hooks. Save `pruner.state_dict()` beside the optimizer's, and load it with `pruner.load_state_dict()`."
+        )
+
+
 def _refuse_other_shapes(values: Sequence[Tensor], trained: Sequence[Tensor]) -> None:
     if [value.shape for value in values] != [p.shape for p in trained]:
         raise ValueError(
@@ -172,7 +181,9 @@ def _refuse_foreign(params: Mapping[str, Tensor], thetas: Mapping[str, Tensor | 
         if theta is None:
             raise ValueError(
                 f"Cannot load this state: it holds no hidden weights for {name!r}. It was saved without a pruner, "
-                "or for another model. To start pruning from it, load it before building the Pruner."
+                "or for another model; or torch.distributed.checkpoint dropped them, as it does with "
+                "`flatten_optimizer_state_dict=True`: leave that off. To start pruning from a state without any, load "
+                "it before building the Pruner."
             )
         if theta.shape != p.shape:
             raise ValueError(

@@ -157,7 +157,7 @@ class Controller(Threshold):
         if state.keys() != self.state().keys():
             raise ValueError(
                 "Cannot load this state: it was saved with another kind of threshold than TargetSparsity, or with "
-                "other parameters or another kind of budget."
+                "other parameters or another kind of budget. Build the Pruner with the threshold of that run."
             )
 
     def load_state(self, state: dict[str, float]) -> None:

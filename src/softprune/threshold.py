@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from softprune.columns import Columns
+from softprune.columns import Columns, take
 from softprune.future import future_lrs
 from softprune.prox import Blend, Prox, SoftThreshold
 from softprune.schedule import CosineLATS, require_nonnegative, require_range, require_whole
@@ -111,8 +111,9 @@ class LATS(Threshold):
         """The penalty whose threshold ends at ``final`` after ``steps``, under this learning-rate scheduler.
 
         The scheduler is played forward on a copy of the learning rates; it, the optimizer and the model are
-        left alone. It is taken to be stepped after every ``interval`` optimizer steps (1, or the batches of
-        an epoch). With several param groups, the first one ends at ``final``.
+        left alone. It is played from where it is: build this before a scheduler's state is restored. It is taken
+        to be stepped after every ``interval`` optimizer steps (1, or the batches of an epoch). With several param
+        groups, the first one ends at ``final``.
 
         >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
         >>> scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
@@ -161,6 +162,17 @@ class Trainable(Threshold, nn.Module):
 
     def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
         return self.initial(len(lrs))
+
+    def pull_back(self, have: list[int], sums: Sequence[Tensor]) -> None:
+        """Add dL/ds to the gradients of s, given dL/d(column) for the entries ``have`` of each column.
+
+        Not by ``backward``, which would wake DDP where the threshold hangs on the model.
+        """
+        own = list(self.parameters())
+        with torch.enable_grad():
+            found = torch.autograd.grad([take(column, have) for column in self.forward()], own, sums)
+        for p, grad in zip(own, found, strict=True):
+            p.grad = grad if p.grad is None else p.grad + grad
 
     def _new_parameter(self, params: Mapping[str, nn.Parameter], value: float) -> nn.Parameter:
         """One number for each pruned parameter (or for all), in single precision or better."""
