@@ -26,7 +26,7 @@ def test_pruned_gradient_descent_reaches_the_lasso_solution(alpha, nonzero):
     w, exact = example.train(X, y, alpha)[-1], example.lasso(X, y, alpha)
     assert torch.equal(w != 0, exact != 0)
     assert (exact != 0).sum() == nonzero
-    assert (w - exact).abs().max() < 1e-10
+    assert (w - exact).abs().max() < 1e-13
 
 
 @pytest.mark.parametrize("alpha", [0.02, 0.1, 0.3])

@@ -70,13 +70,16 @@ class Report:
 
     @property
     def left(self) -> int | None:
+        """How many weights became zero since the last report of this pruner; None if there was none."""
         return _sum(layer.left for layer in self.layers)
 
     @property
     def returned(self) -> int | None:
+        """How many came back since then."""
         return _sum(layer.returned for layer in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON has them."""
         return {
             "step": self.step,
             "penalty": self.penalty,
@@ -100,6 +103,7 @@ class Report:
         return cls(tuple(layers), values["not_pruned"], values["step"], values["penalty"])
 
     def to_markdown(self) -> str:
+        """A table of the layers, and what is to be said below it."""
         head, *rows = self._rows()
         return f"{markdown.table(head, rows, words=2)}\n\n" + "\n".join(f"- {line}" for line in self._footer())
 

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -56,6 +57,8 @@ def test_recipes_are_listed_and_shown():
     code, output = call("recipes")
     assert code == 0
     assert len(output.splitlines()) == len(recipes.RECIPES)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"`softprune recipes` lists {len(recipes.RECIPES)}" in readme
     code, output = call("recipes", "resnet50/slats-b1024")
     assert "lr=0.512 " in output
     assert "74.29%" in output
