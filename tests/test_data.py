@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import math
+import os
 import random
 import struct
 import sys
@@ -514,6 +516,20 @@ class TestFolder:
         root = write_folder(tmp_path / "images", (8, 8))
         spoil(root)
         with pytest.raises(DataError, match=text):
+            data.folder(root)
+
+    def test_a_part_of_a_class_that_cannot_be_read_is_not_left_out(self, tmp_path, monkeypatch):
+        root = write_folder(tmp_path / "images", (8, 8))
+        (root / "train" / "class0" / "more").mkdir()
+        scan = os.scandir
+
+        def refuse(path):
+            if str(path).endswith("more"):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return scan(path)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        with pytest.raises(DataError, match=r"^Cannot read \S+/train/class0/more: Permission denied\.$"):
             data.folder(root)
 
     def test_no_classes(self, tmp_path):

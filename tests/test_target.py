@@ -350,7 +350,6 @@ def test_a_scheduler_that_was_left_aside_stays_so_after_a_resume():
             train(model, opt, scheduler, pruner, 100, disturbed=range(30, 60))
         if pause is not None:
             weights, saved, schedule = (copy.deepcopy(x.state_dict()) for x in (model, opt, scheduler))
-            pruner.detach()
             model = network()
             opt = OPTIMIZERS["sgd"](model.parameters())
             scheduler = SCHEDULES["cosine"](opt)
@@ -392,9 +391,11 @@ def test_a_run_resumed_with_fewer_steps_than_it_made_ends_at_the_target():
     model = network()
     opt = OPTIMIZERS["sgd"](model.parameters())
     scheduler = SCHEDULES["constant"](opt)
-    with sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS)) as pruner:
-        train(model, opt, scheduler, pruner, 150)
-        weights, saved = (copy.deepcopy(x.state_dict()) for x in (model, opt))
+    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS))
+    train(model, opt, scheduler, pruner, 150)
+    weights, saved = (copy.deepcopy(x.state_dict()) for x in (model, opt))
+    with pytest.warns(UserWarning, match="ends after 150 of 200 steps"):
+        pruner.detach()
     pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, 100))
     model.load_state_dict(weights)
     opt.load_state_dict(saved)
@@ -443,13 +444,14 @@ def test_a_run_with_skipped_steps_ends_at_the_target(foretold):
     assert zeros / sum(p.numel() for p in sp.select(model).values()) == pytest.approx(0.9, abs=1e-3)
 
 
-def test_to_stop_early_is_not_to_end():
+def test_to_stop_early_is_not_to_end_and_is_said():
     model = network()
     opt = OPTIMIZERS["sgd"](model.parameters())
     pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS))
     train(model, opt, SCHEDULES["constant"](opt), pruner, STEPS // 2)
     before = pruner.sparsity()
-    pruner.detach()
+    with pytest.warns(UserWarning, match=r"ends after 100 of 200 steps, before its target 0.9. .* not batches"):
+        pruner.detach()
     assert pruner.sparsity() == before < 0.89
 
 

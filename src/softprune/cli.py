@@ -18,10 +18,11 @@ from softprune import __version__, recipes
 from softprune.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
+    from softprune.training.config import Config
     from softprune.training.run import Run
 
 _CHOSEN = "SOFTPRUNE_RUN_FOLDER"
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)  # full, or not to be written to
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)  # full, or not for us
 
 app = typer.Typer(
     help="Make neural networks sparse while they train, by soft thresholding.",
@@ -92,10 +93,10 @@ def train(
         return
     recipe = recipes.get(words.pop(0) if words and "=" not in words[0] else recipes.DEFAULT)
     config = (recipe.smoke() if smoke else recipe.config).override(words).located()
-    run = Run.create(_folder(recipe.name, out), config)
+    run = _create(recipe.name, out, config)
     try:
         _finish(run, quiet)
-    except UserError:  # about the data, or about this machine
+    except (UserError, OSError):  # about the data, or about this machine
         run.withdraw()
         raise
 
@@ -173,10 +174,10 @@ def frontier(
 
     chosen = recipes.get(recipe)
     config = (chosen.smoke() if smoke else chosen.config).override(settings or []).located()
-    folder = out or Path("runs") / f"frontier-{recipe.replace('/', '-')}"
     if bool(final) == bool(targets):
         raise ConfigError("A frontier needs either `--final 0.1,0.2` or `--targets 0.8,0.9`.")
     key, text = ("final", final) if final else ("target", targets)
+    folder = out or Path("runs") / f"frontier-{recipe.replace('/', '-')}{'' if final else '-targets'}"
     stopped = walk(config, key, _numbers("final" if final else "targets", text), folder, progress=_shown(quiet))
     if stopped is not None:
         raise typer.Exit(128 + stopped)
@@ -208,19 +209,27 @@ def _numbers(option: str, text: str) -> list[float]:
     return numbers
 
 
-def _folder(name: str, out: Path | None) -> Path:
-    """``--out``, or the first free one of runs/digits-slats-1, -2, ...; the processes of a launch agree on it."""
+def _create(name: str, out: Path | None, config: Config) -> Run:
+    """A run in ``--out``, or in the first free one of runs/digits-slats-1, -2, ...; the processes of a launch agree on
+    it, and those of two launches never do."""
+    from softprune.training.run import Run
+
     if out is not None:
-        return out
+        return Run.create(out, config)
     if chosen := os.environ.get(_CHOSEN):
-        return Path(chosen)
+        return Run.create(Path(chosen), config)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("Several processes need to agree on a folder: write `--out FOLDER`.")
     stem, number = name.replace("/", "-"), 1
-    while (folder := Path("runs") / f"{stem}-{number}").exists():
-        number += 1
-    os.environ[_CHOSEN] = str(folder)  # inherited by the processes that Lightning launches
-    return folder
+    while True:
+        while (folder := Path("runs") / f"{stem}-{number}").exists():
+            number += 1
+        try:
+            run = Run.create(folder, config, claim=True)
+        except FileExistsError:
+            continue  # somebody else was faster
+        os.environ[_CHOSEN] = str(folder)  # inherited by the processes that Lightning launches
+        return run
 
 
 def _shown(quiet: bool) -> bool:
@@ -259,5 +268,5 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _DISK:
             raise
-        typer.echo(f"Error: cannot write {error.filename or 'a file'}: {error.strerror}.", err=True)
+        typer.echo(f"Error: cannot read or write {error.filename or 'a file'}: {error.strerror}.", err=True)
         sys.exit(1)

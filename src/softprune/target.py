@@ -132,8 +132,16 @@ class Controller(Threshold):
 
     def conclude(self, columns: Columns, step: int) -> Columns:
         """Steps that a GradScaler skipped are missing at the end; to stop well before it is the user's choice."""
-        near = self.goal.steps - step <= max(1, SKIPPED * self.goal.steps)
-        return self._land(step) if near and not self.landed and step > self.goal.start else columns
+        if self.landed or step <= self.goal.start:
+            return columns
+        if self.goal.steps - step <= max(1, SKIPPED * self.goal.steps):
+            return self._land(step)
+        warnings.warn(
+            f"Pruning ends after {step} of {self.goal.steps} steps, before its target {self.goal.target:.4g}. "
+            "`TargetSparsity(steps=...)` counts steps of the optimizer: under gradient accumulation, not batches.",
+            stacklevel=3,
+        )
+        return columns
 
     def _land(self, step: int) -> Columns:
         self.landed = step

@@ -99,7 +99,7 @@ def test_eval_measures_again(run):
 def test_what_eval_refuses(run, tmp_path):
     assert call("eval", run, "lr=1")[1].startswith("`lr` belongs to the trained network")
     assert call("eval", run, "network=resnet20")[0] == 2
-    code, output = call("eval", run, "data=synthetic", "precision=17")
+    code, output = call("eval", run, "precision=17")
     assert code == 2
     assert "Precision '17' is invalid" in output
     for split in ("train", "val"):
@@ -141,6 +141,21 @@ def test_a_frontier_does_only_what_is_missing(tmp_path):
     code, output = call(*words, "lr=0.05", "--final", "0.02")
     assert code == 2
     assert "other settings" in output
+
+
+def test_frontiers_keep_apart(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    for words in (["--final", "0.1"], ["--targets", "0.5"]):
+        assert call("frontier", *TINY, "epochs=1", *words)[0] == 0
+    names = ["frontier-digits-slats", "frontier-digits-slats-targets"]
+    assert sorted(path.name for path in Path("runs").iterdir()) == names
+    code, output = call("frontier", *TINY, "--final", "0.1", "--out", run)
+    assert code == 2
+    assert "holds a run. Choose another folder" in output
+    code, output = call("frontier", *TINY, "data=nowhere", "--final", "0.1", "--out", "new")
+    assert code == 1
+    assert "nowhere" in output
+    assert not Path("new").exists()
 
 
 def test_a_frontier_of_targets_ends_at_them(tmp_path):
@@ -325,8 +340,12 @@ def test_only_what_is_ours_is_said(tmp_path):
     ("error", "code", "text"),
     [
         (KeyboardInterrupt(), 130, "Interrupted. Go on with: softprune train --resume"),
-        (OSError(errno.ENOSPC, "No space left on device", "x/y"), 1, "cannot write x/y: No space left on device."),
-        (OSError(errno.EROFS, "Read-only file system"), 1, "cannot write a file: Read-only file system."),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "x/y"),
+            1,
+            "cannot read or write x/y: No space left on device.",
+        ),
+        (OSError(errno.EROFS, "Read-only file system"), 1, "cannot read or write a file: Read-only file system."),
     ],
 )
 def test_what_ends_a_run_outside_of_training(tmp_path, monkeypatch, capsys, error, code, text):

@@ -15,7 +15,7 @@ from PIL import Image
 from runs import At, train
 from safetensors import safe_open
 
-from softprune import recipes
+from softprune import data, recipes
 from softprune.errors import ConfigError
 from softprune.training.config import Config
 from softprune.training.origin import Origin
@@ -61,6 +61,17 @@ def test_eval_sees_images_as_training_did(tmp_path):
     with safe_open(run.folder / "model.safetensors", "pt") as file:
         assert json.loads(file.metadata()["data"]) == facts
     assert (run.folder / "model.safetensors").stat().st_mode == (run.folder / "report.md").stat().st_mode
+
+
+def test_eval_refuses_images_of_another_size_or_scale():
+    small, large = (data.synthetic(classes=3, shape=(1, side, side), images=9) for side in (8, 12))
+    origin = Origin.of(small)
+    assert origin.evaluated_on(small, "here").shape == (1, 8, 8)
+    with pytest.raises(ConfigError, match="images of 1 × 8 × 8 numbers, and those of there have 1 × 12 × 12"):
+        origin.evaluated_on(large, "there")
+    dim = replace(origin, std=tuple(std / 16 for std in origin.std))
+    with pytest.raises(ConfigError, match="The pixels of there are on another scale"):
+        dim.evaluated_on(small, "there")
 
 
 def test_classes_are_told_apart_however_many_there_are():

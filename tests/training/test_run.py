@@ -349,7 +349,7 @@ def test_settings_find_their_data_from_any_folder(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path)
     found = [replace(SHORT, data=data).located().data for data in ("digits", "images", "idx:images", "nowhere")]
-    assert found == ["digits", f"{tmp_path}/images", f"idx:{tmp_path}/images", "nowhere"]
+    assert found == ["digits", f"{tmp_path}/images", f"idx:{tmp_path}/images", f"{tmp_path}/nowhere"]
 
 
 def test_double_precision_resumes_in_double_precision(tmp_path):
@@ -370,3 +370,41 @@ def test_a_learning_rate_of_zero_is_a_run_like_any_other(tmp_path):
     assert run.outcome["report"]["penalty"] is None
     for path in (run.folder / "report.json", run.folder / "history.jsonl"):
         assert "Infinity" not in path.read_text()
+
+
+def test_a_folder_that_is_claimed_is_nobody_elses(tmp_path):
+    first = Run.create(tmp_path / "run", SHORT, claim=True)
+    with pytest.raises(FileExistsError):
+        Run.create(tmp_path / "run", SHORT, claim=True)
+    first.withdraw()
+    assert not first.folder.exists()
+
+
+def test_a_run_under_way_is_not_resumed_beside_it(tmp_path):
+    run = Run.create(tmp_path / "run", SHORT)
+    refused: list[str] = []
+
+    def resume() -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "softprune", "train", "--quiet", "--resume", run.folder],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        refused.append(f"{done.returncode} {done.stderr.splitlines()[-1]}")
+
+    assert train(run, [At(5, resume)]).accuracy is not None
+    assert refused == [f"2 Error: Another process trains in {run.folder}. Wait until it is done, or stop it."]
+    assert train(Run.open(run.folder)).accuracy is not None  # which is free again
+
+
+def test_a_run_that_begins_anew_says_so(tmp_path):
+    run, said = Run.create(tmp_path / "run", SHORT), []
+
+    def fail() -> None:
+        raise ConfigError("out of order")
+
+    with pytest.raises(ConfigError):
+        train(run, [At(29, fail)])
+    run.train(said.append, progress=False)
+    assert said == ["There is no checkpoint yet: training begins anew."]

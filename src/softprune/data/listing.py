@@ -81,7 +81,7 @@ def _class_folders(folder: Path) -> list[str]:
 def _images(folder: Path, tiny: bool = False) -> list[str]:
     """Of a class, at any depth, in the order of their names."""
     found = []
-    for parent, folders, files in os.walk(folder, followlinks=True):
+    for parent, folders, files in os.walk(folder, followlinks=True, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if name.startswith(".") or (tiny and name.endswith("_boxes.txt")):
@@ -93,6 +93,10 @@ def _images(folder: Path, tiny: bool = False) -> list[str]:
     if not found:
         raise DataError(f"The class folder {folder} is empty.")
     return sorted(found)
+
+
+def _unreadable(error: OSError) -> None:
+    raise DataError(f"Cannot read {error.filename}: {error.strerror}.") from error
 
 
 def _annotated(val: Path, number: dict[str, int]) -> Iterator[tuple[str, int]]:

@@ -140,12 +140,12 @@ class Config:
         return replace(self, **changes)
 
     def located(self) -> Self:
-        """A copy that finds its data from any folder."""
+        """A copy that finds its data from any folder, and names them as it did before when they are gone."""
         if self.data in BUILT_IN:
             return self
         kind = "idx:" if self.data.startswith("idx:") else ""
         place = Path(self.data.removeprefix(kind)).expanduser()
-        return replace(self, data=f"{kind}{place.absolute()}") if place.exists() else self
+        return replace(self, data=f"{kind}{place.absolute()}")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)

@@ -33,6 +33,8 @@ def walk(
     progress: bool = True,
 ) -> int | None:
     """Train what is missing and write table and plot. Returns the signal that stopped it, if one did."""
+    if (folder / "config.json").exists():
+        raise ConfigError(f"{folder} holds a run. Choose another folder with `--out`.")
     images: Dataset | None = None  # read once, for all runs, and before a folder is made
     rows: list[dict[str, float]] = []
     for value, changed in _configs(config, key, values).items():

@@ -20,6 +20,8 @@ from softprune.data.tensors import TensorSplit
 from softprune.errors import ConfigError, listing
 from softprune.training.atomic import readable, replacing
 
+SCALE = 4.0  # two sets of pictures may differ so much in their deviations, and be meant alike
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -88,6 +90,18 @@ class Origin:
             )
         if not isinstance(data.val, TensorSplit):
             return data
+        if data.shape != self.shape:
+            sizes = [" × ".join(map(str, shape)) for shape in (self.shape, data.shape)]
+            raise ConfigError(
+                f"The network was trained on images of {sizes[0]} numbers, and those of {where} have {sizes[1]}. "
+                "Choose images of the same size."
+            )
+        theirs_and_mine = zip(data.train.std.tolist(), self.std, strict=True)
+        if not all(1 / SCALE < one / other < SCALE for one, other in theirs_and_mine if other > 0):
+            raise ConfigError(
+                f"The pixels of {where} are on another scale than those that the network was trained on: their "
+                f"deviations are {data.train.std.tolist()} and {list(self.std)}. Scale them alike."
+            )
         return replace(data, val=data.val.normalised(torch.tensor(self.mean), torch.tensor(self.std)))
 
 

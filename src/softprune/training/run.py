@@ -33,7 +33,7 @@ from softprune.training.atomic import readable, replacing
 from softprune.training.config import EVALUATION, Config
 from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
-from softprune.training.launch import first_process
+from softprune.training.launch import alone, first_process
 from softprune.training.observer import Observation, Observed
 from softprune.training.origin import Origin
 from softprune.training.task import Task, in_sentences, plain_trainer, rehearse
@@ -57,26 +57,31 @@ class Run:
     new_folder: bool = field(default=False, compare=False)  # made by ``create``
 
     @classmethod
-    def create(cls, folder: Path, config: Config) -> Run:
+    def create(cls, folder: Path, config: Config, *, claim: bool = False) -> Run:
         """A new run; its first process makes the folder, and refuses one that holds a run, or anything else, already.
-        What is left of a run that never began may be there."""
+        What is left of a run that never began may be there, unless the folder is to be ``claim``ed: then it is a
+        FileExistsError that there is one."""
         quieten()
         rehearse(config)
         if not first_process():
             return cls(folder, config)
         begun = [folder / "history.jsonl", folder / "report.json", *checkpoint.find(folder / "checkpoints")]
-        if any(path.exists() for path in begun):
+        if not claim and any(path.exists() for path in begun):
             raise ConfigError(
                 f"{folder} holds a run already. Go on with `softprune train --resume {folder}`, "
                 "or choose another folder with `--out`."
             )
         try:
             new = not folder.exists()
-            if folder.is_dir() and not _left_by_us(folder):
+            if claim:
+                folder.mkdir(parents=True)
+            elif folder.is_dir() and not _left_by_us(folder):
                 raise ConfigError(f"{folder} is not empty. Choose another folder with `--out`.")
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "config.json").write_text(config.to_json())
         except OSError as error:
+            if claim and isinstance(error, FileExistsError):
+                raise
             raise ConfigError(
                 f"Cannot make the folder {folder}: {error.strerror}. Choose another with `--out`."
             ) from error
@@ -120,11 +125,17 @@ class Run:
 
         ``images`` are what ``config.data`` names, if they are at hand already.
         """
-        config = self.config
         quieten()
         if (complete := self.outcome) is not None:
             say(f"{self.folder} is complete.")
             return Outcome(complete["accuracy"], complete["sparsity"], figures=complete.get("figures", {}))
+        with alone(self.folder / "config.json"):
+            return self._train(say, progress, callbacks, images)
+
+    def _train(
+        self, say: Callable[[str], None], progress: bool, callbacks: Sequence[Callback], images: Dataset | None
+    ) -> Outcome:
+        config = self.config
         began = time.monotonic()
         images = images or dataset(config)
         origin = self._origin(images)
@@ -232,6 +243,8 @@ class Run:
                 return path
         if found:
             raise CheckpointError(f"No checkpoint in {folder} can be read. Delete them to begin the run anew.")
+        if history.last(self.folder / "history.jsonl"):
+            say("There is no checkpoint yet: training begins anew.")
         return None
 
     def _write(
