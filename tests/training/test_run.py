@@ -408,3 +408,15 @@ def test_a_run_that_begins_anew_says_so(tmp_path):
         train(run, [At(29, fail)])
     run.train(said.append, progress=False)
     assert said == ["There is no checkpoint yet: training begins anew."]
+
+
+def test_the_checkpoint_of_another_network_is_not_used(tmp_path):
+    run, other = (Run.create(tmp_path / name, SHORT.override([f"network={name}"])) for name in ("mlp", "digits_resnet"))
+    for one in (run, other):
+        assert train(one, [At(20, lambda: os.kill(os.getpid(), signal.SIGTERM))]).stopped_by == signal.SIGTERM
+    (newest,) = checkpoint.find(other.folder / "checkpoints")
+    newest.rename(run.folder / "checkpoints" / "step-000009999.ckpt")
+    said: list[str] = []
+    assert run.train(said.append, progress=False).accuracy is not None
+    assert said[0].endswith("step-000009999.ckpt is the checkpoint of another network. Trying the one before it.")
+    assert said[1].startswith("Resuming from")

@@ -13,6 +13,7 @@ import signal
 import time
 import zipfile
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -67,8 +68,9 @@ _DAMAGED = (
 )
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The checkpoint at ``path``. Nothing in it is executed, whoever wrote it."""
+def load(path: Path, weights: Collection[str] = ()) -> dict[str, Any]:
+    """The checkpoint at ``path``, of a network whose ``weights`` have these names, if given. Nothing in it is executed,
+    whoever wrote it."""
     try:
         with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
             if (part := archive.testzip()) is not None:
@@ -83,6 +85,8 @@ def load(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(checkpoint, dict) or MARK not in checkpoint:
         raise CheckpointError(f"{path} is not a checkpoint of softprune.")
+    if weights and set(checkpoint.get("state_dict", ())) != set(weights):
+        raise CheckpointError(f"{path} is the checkpoint of another network.")
     return checkpoint
 
 

@@ -16,7 +16,7 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -150,7 +150,7 @@ class Run:
             everyone = [recorder, saver, *callbacks, *([Bar()] if progress else [])]
             trainer = build(config, self.folder, task, everyone)
         with saver:
-            trainer.fit(task, module, ckpt_path=self._newest(say))
+            trainer.fit(task, module, ckpt_path=self._newest(say, task.state_dict()))
         if trainer.strategy.reduce_boolean_decision(saver.stopped_by is not None, all=False):
             stopped_by = saver.stopped_by or signal.SIGTERM  # of this process, or of another
             return Outcome(None, task.pruner.sparsity() if task.pruner else 0.0, stopped_by)
@@ -228,14 +228,14 @@ class Run:
             trainer = plain_trainer(config, devices=1)
         return trainer.validate(task, module, verbose=False)[0]["accuracy"], len(images.val)
 
-    def _newest(self, say: Callable[[str], None]) -> Path | None:
-        """The newest checkpoint that can be read; none if there is none at all."""
+    def _newest(self, say: Callable[[str], None], names: Collection[str]) -> Path | None:
+        """The newest checkpoint of this network that can be read; none if there is none at all."""
         folder = self.folder / "checkpoints"
         if first_process():
             checkpoint.sweep(folder)
         for path in (found := checkpoint.find(folder)):
             try:
-                checkpoint.load(path)
+                checkpoint.load(path, names)
             except CheckpointError as error:
                 say(f"{error} Trying the one before it.")
             else:
