@@ -57,7 +57,8 @@ class Job:
                 if isinstance(layer, nn.Linear):
                     fully_shard(layer, mesh=mesh)
             fully_shard(self.model, mesh=mesh)
-        params = sp.select(self.model)
+        self.forward = DistributedDataParallel(self.model) if kind == "ddp" else self.model
+        params = sp.select(self.forward)
         threshold = {
             "slats": lambda: sp.SLATS(0.3, STEPS),
             "lats": lambda: sp.LATS(0.5),
@@ -69,8 +70,6 @@ class Job:
         groups = [{"params": list(self.model.parameters())}]
         if isinstance(threshold, sp.Trainable):
             groups.append({"params": list(threshold.parameters()), "weight_decay": 0.05})
-        self.forward = DistributedDataParallel(self.model) if kind == "ddp" else self.model
-        if isinstance(threshold, sp.Trainable):
             self.model.threshold = threshold  # for torch.distributed.checkpoint, which saves by the model's names
         if kind == "ddp around a threshold":
             self.forward = DistributedDataParallel(self.model, find_unused_parameters=True)

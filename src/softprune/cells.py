@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 
 from softprune import allocation
+from softprune.errors import listing
 from softprune.hidden import Hidden
 from softprune.quantile import Cell
 
@@ -32,9 +33,9 @@ def cells(
 
 def _counts(flops: Mapping[str, float], params: Mapping[str, object]) -> tuple[float, ...]:
     if missing := [name for name in params if name not in flops]:
-        names = ", ".join(missing[:5])
         raise ValueError(
-            f"`TargetSparsity(flops=...)` says nothing about {names}. Leave them out of `params`, or add them."
+            f"`TargetSparsity(flops=...)` says nothing about {listing(missing, most=5)}. "
+            "Leave them out of `params`, or add them."
         )
     counts = tuple(float(flops[name]) for name in params)
     if not all(0 <= count < math.inf for count in counts) or not any(counts):

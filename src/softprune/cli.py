@@ -214,9 +214,7 @@ def _create(name: str, out: Path | None, config: Config) -> Run:
     it, and those of two launches never do."""
     from softprune.training.run import Run
 
-    if out is not None:
-        return Run.create(out, config)
-    if chosen := os.environ.get(_CHOSEN):
+    if chosen := out or os.environ.get(_CHOSEN):
         return Run.create(Path(chosen), config)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("Several processes need to agree on a folder: write `--out FOLDER`.")

@@ -92,16 +92,16 @@ def future_lrs(
         for step in range(1, steps + 1):
             lrs.append(max(float(groups[number]["lr"]) for number in numbers))
             if step % interval == 0 and step < steps:
-                for _ in range(pace):
-                    if pace > 1 and played._step_count > getattr(played, "total_steps", math.inf):
-                        break  # as Accelerate does
-                    _play(played, step, steps)
+                _play(played, pace, step, steps)
     return lrs
 
 
-def _play(lr_scheduler: LRScheduler, step: int, steps: int) -> None:
+def _play(lr_scheduler: LRScheduler, pace: int, step: int, steps: int) -> None:
     try:
-        lr_scheduler.step()
+        for _ in range(pace):
+            if pace > 1 and lr_scheduler._step_count > getattr(lr_scheduler, "total_steps", math.inf):
+                return  # as Accelerate does
+            lr_scheduler.step()
     except ValueError as error:  # OneCycleLR's, which has a last step
         raise ValueError(
             f"`lr_scheduler` ends after {step} optimizer steps, and {steps} are asked for. Give both the same number; "

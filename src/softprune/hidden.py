@@ -109,11 +109,10 @@ class Hidden:
 
     def conceal(self) -> None:
         """Let the parameters hold w; θ is what they held, also where an optimizer gave them other memory."""
-        for p, w, theta in zip(self._locals, self.ws, self.thetas, strict=True):
-            if self.revealed and p.data_ptr() != theta.data_ptr():
-                theta.copy_(p.data)
-            p.data = w
-        for p in self.params:
+        for p, part, w, theta in zip(self.params, self._locals, self.ws, self.thetas, strict=True):
+            if self.revealed and part.data_ptr() != theta.data_ptr():
+                theta.copy_(part.data)
+            part.data = w
             increment_version(p)  # w is about to be written as ``data``, which autograd does not see
         self._versions = self._seen()
         self.revealed = False

@@ -68,7 +68,7 @@ def rates(optimizer: Optimizer, params: Sequence[Tensor], *, read: bool) -> list
     One on a device stays a tensor there unless it is to be ``read``, for which the host waits.
     """
     lrs = [_rate(group.get("lr"), read) for group in optimizer.param_groups]
-    if len(lrs) == 1 or len(set(lrs)) == 1:
+    if len(set(lrs)) == 1:
         return lrs[:1] * len(params)
     return [lrs[number] for number in group_indices(optimizer, params)]
 

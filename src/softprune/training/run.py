@@ -73,11 +73,9 @@ class Run:
             )
         try:
             new = not folder.exists()
-            if claim:
-                folder.mkdir(parents=True)
-            elif folder.is_dir() and not _left_by_us(folder):
+            if not claim and folder.is_dir() and not _left_by_us(folder):
                 raise ConfigError(f"{folder} is not empty. Choose another folder with `--out`.")
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=not claim)
             (folder / "config.json").write_text(config.to_json())
         except OSError as error:
             if claim and isinstance(error, FileExistsError):
