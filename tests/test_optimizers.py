@@ -260,6 +260,14 @@ def test_the_host_does_not_wait_for_a_learning_rate_on_a_device():
         hooks.rates(optimizer, params, read=True)
 
 
+@pytest.mark.parametrize("threshold", [sp.LATS(0.1), sp.TargetSparsity(0.5, STEPS)])
+def test_a_threshold_that_follows_the_learning_rate_says_so_while_it_prunes(threshold):
+    model = network()
+    pruner = sp.Pruner(sp.select(model), torch.optim.SGD(model.parameters(), lr=0.1), threshold=threshold)
+    assert threshold.reads_lr
+    assert pruner.source.reads_lr
+
+
 def test_the_penalty_of_a_step_is_its_growth_over_its_learning_rate():
     run = Run.of(lambda groups: torch.optim.SGD(groups, lr=0.02), lambda params: sp.Linear(0.8, STEPS))
     run.train(range(2))

@@ -89,6 +89,7 @@ class TargetSparsity(Threshold):
 class Controller(Threshold):
     """A ``TargetSparsity`` that watches the weights of one pruner."""
 
+    reads_lr = True
     counts_zeros = True
 
     def __init__(self, goal: TargetSparsity, hidden: Hidden, future: Future | None) -> None:
