@@ -12,8 +12,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
-from results import CHANCE, Series, trained_ones
 
+from results import CHANCE, Series, trained_ones
 from softprune.training.plots import save as write
 
 COLORS = {

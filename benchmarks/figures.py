@@ -17,16 +17,16 @@ from functools import cache
 from pathlib import Path
 
 import torch
+
+import softprune as sp
 from drawing import COLORS, frontier, legend, percents, plots, save
 from findings import DECAYS, FINALS, STARTS, TABLES, missing
 from grid import Job
 from networks import layers, mobilenet, spiking
 from results import Outcome, Results, accuracies, at_equal_sparsity, side_by_side, sparsities, trained_ones
-from summary import percent
-
-import softprune as sp
 from softprune import models
-from softprune.markdown import table
+from softprune.report.markdown import table
+from summary import percent
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = [DOCS / "results.md", DOCS.parent / "README.md"]

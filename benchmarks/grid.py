@@ -25,11 +25,11 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback
-from summary import constancy
 
 from softprune import data, recipes
 from softprune.training import history
 from softprune.training.run import Run
+from summary import constancy
 
 CUDA = torch.cuda.is_available()
 Row = dict[str, Any]

@@ -7,14 +7,14 @@ import statistics
 from pathlib import Path
 
 import torch
-from drawing import COLORS, frontier, legend, plots, save
-from findings import FINALS, SPIKING_EPOCHS
-from results import Outcome, Results, accuracies, at_equal_sparsity, sparsities
 from scipy.stats import permutation_test, spearmanr
 
 import softprune as sp
+from drawing import COLORS, frontier, legend, plots, save
+from findings import FINALS, SPIKING_EPOCHS
+from results import Outcome, Results, accuracies, at_equal_sparsity, sparsities
 from softprune import models
-from softprune.markdown import table
+from softprune.report.markdown import table
 
 Layers = list[tuple[str, float, int]]  # name, zeros, weights
 

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 import softprune as sp
-from softprune.hidden import Hidden
 from softprune.models import resnet50
-from softprune.quantile import Cell, survivors, thresholds
+from softprune.pruner.hidden import Hidden
+from softprune.thresholds.quantile import Cell, survivors, thresholds
 
 CUDA = torch.cuda.is_available()
 STEP, REFRESH = 37.7, 100  # ms a compiled step of ResNet-50 at batch 256 on an H200, and steps between solutions

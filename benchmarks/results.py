@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grid import Job, Tables
 from scipy.stats import ttest_ind
-from summary import percent
 
-from softprune import law
-from softprune.markdown import table
+from grid import Job, Tables
+from softprune.report.markdown import table
+from softprune.thresholds import odds as law
+from summary import percent
 
 BATCHES = 97  # of CIFAR-10, an epoch at batch 512
 FAMILY = "cifar10"

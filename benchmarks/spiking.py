@@ -12,10 +12,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from training import cifar10, publish
-
 from softprune import recipes
 from softprune.training.trainer import quieten
+from training import cifar10, publish
 
 
 def main() -> None:

@@ -19,15 +19,16 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from summary import constancy, percent
 from torch import nn
+
+from summary import constancy, percent
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import digits
 
 import softprune as sp
-from softprune import law
-from softprune.markdown import table
+from softprune.report.markdown import table
+from softprune.thresholds import odds as law
 
 EPOCHS, BATCH = 20, 64
 TARGETS, SEEDS = (0.8, 0.9, 0.95, 0.98), (0, 1, 2)

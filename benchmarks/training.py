@@ -19,12 +19,12 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import torch
-from image_pipeline import make_images
 from lightning.pytorch import Callback, seed_everything
 from torch.utils.data import DataLoader
 
+from image_pipeline import make_images
 from softprune import data, recipes
-from softprune.training.config import Config
+from softprune.recipes.config import Config
 from softprune.training.images import Images
 from softprune.training.run import Run
 from softprune.training.task import Task, plain_trainer

@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 import torch
-from oracles import OPTIMIZERS, Run, loss_of
 
 import softprune as sp
+from oracles import OPTIMIZERS, Run, loss_of
 
 FUSED = {
     "sgd": partial(torch.optim.SGD, lr=0.1, momentum=0.9),

@@ -4,14 +4,14 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 import figures
 import findings
 import grid
-import pytest
 from grid import Job, Tables
 from results import BEYOND, Outcome, Series, accuracies, at_equal_sparsity, log_odds
-
-from softprune import law
+from softprune.thresholds import odds as law
 
 ROOT = Path(__file__).parent.parent
 

@@ -9,7 +9,7 @@ import torch
 
 import softprune as sp
 from softprune.models import build
-from softprune.paper import TABLES, Budget, finals
+from softprune.recipes.paper import TABLES, Budget, finals
 
 COLUMNS = [(n, table, final) for n, tables in TABLES.items() for table in tables for final in finals(n, table=table)]
 

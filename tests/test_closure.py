@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from oracles import OPTIMIZERS, Run, assert_same, loss_of
 
 import softprune as sp
+from oracles import OPTIMIZERS, Run, assert_same, loss_of
 
 WITH_CLOSURE = [name for name in OPTIMIZERS if not name.startswith("lbfgs")]
 

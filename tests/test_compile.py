@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 import torch
-from oracles import STEPS, Run, assert_same, loss_of
 
 import softprune as sp
+from oracles import STEPS, Run, assert_same, loss_of
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 import torch
-from oracles import Run, loss_of, network
 from torch import nn
 
 import softprune as sp
+from oracles import Run, loss_of, network
 
 SCHEDULES = [sp.SLATS, partial(sp.PGH, beta=0.1), sp.Sine, sp.Linear, sp.Log2]
 

@@ -2,17 +2,18 @@
 
 import pytest
 import torch
-from test_quantile import DISTRIBUTIONS
 from torch import nn
 
 import softprune as sp
-from softprune import multi_tensor, recipes
-from softprune.hidden import Hidden
+from softprune import recipes
+from softprune.kernels import shrink as multi_tensor
+from softprune.kernels.pairs import Pairs
 from softprune.models import sew_digits, sew_resnet18_cifar
-from softprune.multi_tensor import Pairs
-from softprune.quantile import Cell, survivors, thresholds
+from softprune.pruner.hidden import Hidden
 from softprune.spiking.neurons import IF, LIF
+from softprune.thresholds.quantile import Cell, survivors, thresholds
 from softprune.training.run import Run
+from test_quantile import DISTRIBUTIONS
 
 pytestmark = [
     pytest.mark.gpu,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softprune import law
-from softprune.future import Future
+from softprune.attach.future import Future
+from softprune.thresholds import odds as law
 
 positive = st.floats(1e-6, 1e3)
 

@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
-from oracles import batch, loss_of, network
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import softprune as sp
+from oracles import batch, loss_of, network
 
 lightning = pytest.importorskip("lightning")
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelCheckpoint  # noqa: E402

@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
+
+import softprune as sp
 from oracles import (
     METHODS,
     MODELS,
@@ -15,10 +18,7 @@ from oracles import (
     network,
     shrink,
 )
-from torch import nn
-
-import softprune as sp
-from softprune import hooks
+from softprune.attach import hooks
 
 SCHEDULED = ["slats", "delayed", "short", "constant", "lats"]
 TRAINED = ["str", "str-exp", "str-shared", "gpo"]

@@ -6,11 +6,11 @@ import warnings
 
 import pytest
 import torch
-from oracles import METHODS, OPTIMIZERS, STEPS, Run, assert_same, loss_of, network, shrink
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import softprune as sp
+from oracles import METHODS, OPTIMIZERS, STEPS, Run, assert_same, loss_of, network, shrink
 
 
 def pruned(final: float = 0.25, lr: float = 0.5) -> tuple[nn.Linear, torch.optim.SGD, sp.Pruner]:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from softprune import digits
-from softprune.hidden import Hidden
-from softprune.quantile import Cell, survivors, thresholds
+from softprune.kernels import count as digits
+from softprune.pruner.hidden import Hidden
+from softprune.thresholds.quantile import Cell, survivors, thresholds
 
 G = torch.Generator().manual_seed(0)
 N = 4001

@@ -5,11 +5,11 @@ import json
 
 import pytest
 import torch
-from oracles import STEPS, Run, network
 from torch import nn
 
 import softprune as sp
-from softprune.report import summarize_tensors
+from oracles import STEPS, Run, network
+from softprune.report.report import summarize_tensors
 
 
 def by_hand() -> tuple[nn.Sequential, torch.optim.SGD, sp.Pruner]:

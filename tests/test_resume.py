@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 import torch
-from oracles import METHODS, OPTIMIZERS, STEPS, Run, assert_same, loss_of, network, saved
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import softprune as sp
+from oracles import METHODS, OPTIMIZERS, STEPS, Run, assert_same, loss_of, network, saved
 
 HALF = STEPS // 2
 

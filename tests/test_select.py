@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from oracles import network
 from torch import nn
 
 import softprune as sp
+from oracles import network
 
 
 @pytest.mark.parametrize(

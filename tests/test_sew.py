@@ -12,9 +12,9 @@ from torch._inductor.decomposition import select_decomp_table
 
 import softprune as sp
 from softprune.models import SEWResNet, resnet18, sew_digits, sew_resnet18
-from softprune.models.sew import SEWBlock, add, inverted_and, logical_and
-from softprune.paper import finals
+from softprune.recipes.paper import finals
 from softprune.spiking.neurons import IF, LIF
+from softprune.spiking.sew import SEWBlock, add, inverted_and, logical_and
 
 CONNECT = {"ADD": add, "AND": logical_and, "IAND": inverted_and}
 

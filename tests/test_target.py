@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import lr_scheduler as schedulers
 
 import softprune as sp
-from softprune.target import Controller
+from softprune.thresholds.target import Controller
 
 DIGITS = load_digits()
 X = torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 16

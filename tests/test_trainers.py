@@ -4,10 +4,10 @@ import warnings
 
 import pytest
 import torch
-from oracles import STEPS, batch, loss_of, network
 from torch import nn
 
 import softprune as sp
+from oracles import STEPS, batch, loss_of, network
 
 HALF = STEPS // 2
 

@@ -1,7 +1,7 @@
 """softprune: sparse neural networks by soft thresholding, while they train.
 
     params = sp.select(model)
-    pruner = sp.Pruner(params, optimizer, threshold=sp.SLATS(final=0.5, steps=T))
+    pruner = sp.Pruner(params, optimizer, threshold=sp.TargetSparsity(0.95, steps=T))
 
 Names are imported when they are first used, so that schedules and the command line do not wait for torch.
 """
@@ -9,80 +9,71 @@ Names are imported when they are first used, so that schedules and the command l
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from softprune import curves
-    from softprune.allocation import erdos_renyi, erk, uniform
-    from softprune.flops import flops_per_weight
-    from softprune.gradient import identity, subgradient
-    from softprune.paper import budgets
-    from softprune.penalty import implied_penalty, threshold_from_penalty
-    from softprune.prox import Blend, Prox, SoftThreshold
-    from softprune.pruner import Pruner
-    from softprune.report import Report, summarize
-    from softprune.schedule import PGH, SLATS, Constant, CosineLATS, Linear, Log2, Schedule, Sine
-    from softprune.selection import select
-    from softprune.target import TargetSparsity
-    from softprune.threshold import GPO, LATS, STR, Threshold, Trainable
+if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a name as public
+    from softprune.prox.base import Prox as Prox
+    from softprune.prox.gradient import identity as identity
+    from softprune.prox.gradient import subgradient as subgradient
+    from softprune.prox.soft import Blend as Blend
+    from softprune.prox.soft import SoftThreshold as SoftThreshold
+    from softprune.pruner.pruner import Pruner as Pruner
+    from softprune.recipes.paper import budgets as budgets
+    from softprune.report.flops import flops_per_weight as flops_per_weight
+    from softprune.report.report import Report as Report
+    from softprune.report.report import summarize as summarize
+    from softprune.schedules import curves as curves
+    from softprune.schedules.base import Constant as Constant
+    from softprune.schedules.base import Schedule as Schedule
+    from softprune.schedules.penalty import implied_penalty as implied_penalty
+    from softprune.schedules.penalty import threshold_from_penalty as threshold_from_penalty
+    from softprune.schedules.slats import PGH as PGH
+    from softprune.schedules.slats import SLATS as SLATS
+    from softprune.schedules.slats import CosineLATS as CosineLATS
+    from softprune.schedules.stds import Linear as Linear
+    from softprune.schedules.stds import Log2 as Log2
+    from softprune.schedules.stds import Sine as Sine
+    from softprune.selection import select as select
+    from softprune.thresholds.base import Threshold as Threshold
+    from softprune.thresholds.base import Trainable as Trainable
+    from softprune.thresholds.budgets import erdos_renyi as erdos_renyi
+    from softprune.thresholds.budgets import erk as erk
+    from softprune.thresholds.budgets import uniform as uniform
+    from softprune.thresholds.scheduled import LATS as LATS
+    from softprune.thresholds.target import TargetSparsity as TargetSparsity
+    from softprune.thresholds.trained import GPO as GPO
+    from softprune.thresholds.trained import STR as STR
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "allocation": ("erdos_renyi", "erk", "uniform"),
-    "flops": ("flops_per_weight",),
-    "gradient": ("identity", "subgradient"),
-    "paper": ("budgets",),
-    "penalty": ("implied_penalty", "threshold_from_penalty"),
-    "prox": ("Blend", "Prox", "SoftThreshold"),
-    "pruner": ("Pruner",),
-    "report": ("Report", "summarize"),
-    "schedule": ("PGH", "SLATS", "Constant", "CosineLATS", "Linear", "Log2", "Schedule", "Sine"),
+    "prox.base": ("Prox",),
+    "prox.gradient": ("identity", "subgradient"),
+    "prox.soft": ("Blend", "SoftThreshold"),
+    "pruner.pruner": ("Pruner",),
+    "recipes.paper": ("budgets",),
+    "report.flops": ("flops_per_weight",),
+    "report.report": ("Report", "summarize"),
+    "schedules": ("curves",),
+    "schedules.base": ("Constant", "Schedule"),
+    "schedules.penalty": ("implied_penalty", "threshold_from_penalty"),
+    "schedules.slats": ("PGH", "SLATS", "CosineLATS"),
+    "schedules.stds": ("Linear", "Log2", "Sine"),
     "selection": ("select",),
-    "target": ("TargetSparsity",),
-    "threshold": ("GPO", "LATS", "STR", "Threshold", "Trainable"),
+    "thresholds.base": ("Threshold", "Trainable"),
+    "thresholds.budgets": ("erdos_renyi", "erk", "uniform"),
+    "thresholds.scheduled": ("LATS",),
+    "thresholds.target": ("TargetSparsity",),
+    "thresholds.trained": ("GPO", "STR"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = [
-    "GPO",
-    "LATS",
-    "PGH",
-    "SLATS",
-    "STR",
-    "Blend",
-    "Constant",
-    "CosineLATS",
-    "Linear",
-    "Log2",
-    "Prox",
-    "Pruner",
-    "Report",
-    "Schedule",
-    "Sine",
-    "SoftThreshold",
-    "TargetSparsity",
-    "Threshold",
-    "Trainable",
-    "budgets",
-    "curves",
-    "erdos_renyi",
-    "erk",
-    "flops_per_weight",
-    "identity",
-    "implied_penalty",
-    "select",
-    "subgradient",
-    "summarize",
-    "threshold_from_penalty",
-    "uniform",
-]
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "curves":
-        return import_module("softprune.curves")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'softprune' has no attribute {name!r}")
-    value = getattr(import_module(f"softprune.{_MODULE_OF[name]}"), name)
+    home = f"softprune.{_MODULE_OF[name]}"
+    value = import_module(f"{home}.{name}") if name == "curves" else getattr(import_module(home), name)
     globals()[name] = value
     return value
 

@@ -18,7 +18,7 @@ from softprune import __version__, recipes
 from softprune.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from softprune.training.config import Config
+    from softprune.recipes.config import Config
     from softprune.training.run import Run
 
 _CHOSEN = "SOFTPRUNE_RUN_FOLDER"
@@ -126,7 +126,7 @@ def report(
     markdown: Annotated[bool, typer.Option(help="Print markdown.")] = False,
 ) -> None:
     """Print the sparsity of a run or of a model file, layer by layer."""
-    from softprune.report import Report, summarize_tensors
+    from softprune.report.report import Report, summarize_tensors
     from softprune.training import weights
     from softprune.training.run import Run
 

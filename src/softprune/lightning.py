@@ -19,8 +19,8 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import nn
 
 import softprune as sp
-from softprune import checks
-from softprune.target import Controller
+from softprune.pruner import checks
+from softprune.thresholds.target import Controller
 
 _built: WeakSet[sp.Pruner] = WeakSet()  # by callbacks
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import softprune as sp
-from softprune.multi_tensor import Pairs
+from softprune.kernels.pairs import Pairs
 
 
 @dataclass(frozen=True)

@@ -133,11 +133,11 @@ before = set(sys.modules)
 package = types.ModuleType("softprune")
 package.__path__ = [{str(package)!r}]
 sys.modules["softprune"] = package
-for name in ("curves", "schedule", "penalty"):
-    importlib.import_module("softprune." + name)
+for name in ("curves", "slats", "penalty"):
+    importlib.import_module("softprune.schedules." + name)
 roots = {{name.partition(".")[0] for name in set(sys.modules) - before}}
 print(sorted(roots - set(sys.stdlib_module_names) - {{"softprune"}}))
-print(sys.modules["softprune.schedule"].SLATS(1.0, 4)(4))
+print(sys.modules["softprune.schedules.slats"].SLATS(1.0, 4)(4))
 """
     done = subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, text=True)
     assert (done.stdout.split("\n")[:2], done.stderr) == (["[]", "1.0"], "")

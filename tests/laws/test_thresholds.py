@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import softprune as sp
-from softprune.hidden import Hidden
-from softprune.threshold import Scheduled
+from softprune.pruner.hidden import Hidden
+from softprune.thresholds.scheduled import Scheduled
 
 T = 12
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from softprune.errors import ConfigError
 from softprune.models import SEWResNet, sew_resnet18
-from softprune.models.sew import inverted_and, logical_and
-from softprune.spiking.exchange import to_nir
+from softprune.spiking.export import to_nir
 from softprune.spiking.neurons import IF, LIF
+from softprune.spiking.sew import inverted_and, logical_and
 
 
 def simulate(graph: nir.NIRGraph, x: Tensor, T: int, dt: float) -> dict[str, list[Tensor]]:

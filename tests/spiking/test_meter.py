@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from softprune.errors import ConfigError
 from softprune.models import SEWResNet, sew_resnet18
-from softprune.models.sew import inverted_and
 from softprune.spiking.activity import Activity
 from softprune.spiking.meter import Meter
 from softprune.spiking.neurons import IF, LIF
+from softprune.spiking.sew import inverted_and
 
 
 def count(conv: nn.Conv2d, x: Tensor, dense: bool) -> int:

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from oracles import STEPS, Oracle, Run, assert_follows, batch
 from torch import nn
 
+from oracles import STEPS, Oracle, Run, assert_follows, batch
 from softprune.spiking.neurons import IF
 
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import softprune
 from softprune import cli, models, recipes
 from softprune.errors import UserError
+from softprune.recipes.config import READS
 from softprune.training import methods
-from softprune.training.config import READS
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own

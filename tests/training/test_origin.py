@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from softprune import data, recipes
 from softprune.errors import ConfigError
-from softprune.training.config import Config
+from softprune.recipes.config import Config
 from softprune.training.origin import Origin
 from softprune.training.run import Run
 

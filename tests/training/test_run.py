@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from softprune import recipes
 from softprune.cli import app
 from softprune.errors import CheckpointError, ConfigError
+from softprune.recipes.config import Config
 from softprune.training import checkpoint, history, weights
-from softprune.training.config import Config
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own

@@ -12,7 +12,7 @@ what one process sees.
 
 from softprune.data.builtin import digits, synthetic
 from softprune.data.folders import folder
-from softprune.data.mnist import idx
+from softprune.data.idx_files import idx
 from softprune.data.split import Dataset, Loader, Split
 
 __all__ = ["Dataset", "Loader", "Split", "digits", "folder", "idx", "synthetic"]

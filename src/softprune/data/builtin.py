@@ -10,8 +10,7 @@ from softprune.data.augment import Shift
 from softprune.data.order import generator
 from softprune.data.split import Dataset
 from softprune.data.tensors import numbered, pair
-from softprune.errors import ConfigError
-from softprune.needs import needs
+from softprune.errors import ConfigError, needs
 
 
 def digits() -> Dataset:

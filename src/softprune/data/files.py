@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from softprune.data.images import crop
+from softprune.data.decode import crop
 from softprune.data.listing import Listing
 from softprune.data.order import Key, Order
 from softprune.data.split import Batch, Read, Split

@@ -12,13 +12,12 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from softprune.data.augment import Shift
+from softprune.data.decode import measure, whole
 from softprune.data.files import FileSplit
-from softprune.data.images import measure, whole
 from softprune.data.listing import Paths, listings
 from softprune.data.split import Dataset
 from softprune.data.tensors import pair, shape_of
-from softprune.errors import ConfigError, DataError
-from softprune.needs import needs
+from softprune.errors import ConfigError, DataError, needs
 
 SMALL = 64
 """Images of at most so many pixels a side are kept in memory, if all have the same size."""

@@ -12,8 +12,8 @@ from torch import nn
 from softprune.errors import ConfigError, did_you_mean
 from softprune.models.mobilenet import MobileNetV1, mobilenet_v1, mobilenet_v1_cifar
 from softprune.models.resnet import ResNet, resnet18, resnet50
-from softprune.models.sew import SEWResNet, sew_digits, sew_resnet18, sew_resnet18_cifar
 from softprune.models.small import digits_resnet, mlp, resnet18_cifar, resnet20
+from softprune.spiking.sew import SEWResNet, sew_digits, sew_resnet18, sew_resnet18_cifar
 
 __all__ = [
     "NETWORKS",

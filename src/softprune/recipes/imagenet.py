@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from softprune.recipes.config import Config
 from softprune.recipes.recipe import Methods, Recipe, family
-from softprune.training.config import Config
 
 RESNET50 = Config(
     network="resnet50",

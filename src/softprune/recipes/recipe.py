@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from softprune.training.config import Config
+from softprune.recipes.config import Config
 
 Methods = dict[str, tuple[dict[str, Any], str]]
 """A method's name -> its settings, and what to expect."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from softprune.recipes.config import Config
 from softprune.recipes.recipe import Methods, Recipe, family
-from softprune.training.config import Config
 
 CIFAR10 = Config(
     network="resnet18_cifar",

@@ -6,8 +6,8 @@ need `pip install 'softprune[snn]'`.
 
 from __future__ import annotations
 
+from softprune.recipes.config import Config
 from softprune.recipes.recipe import Methods, Recipe, family
-from softprune.training.config import Config
 
 IMAGENET = Config(
     network="sew_resnet18",

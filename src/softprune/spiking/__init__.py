@@ -4,6 +4,6 @@ Pruning them needs nothing of this package: the core sees parameters and their g
 time has those like any other.
 """
 
-from softprune.needs import needs
+from softprune.errors import needs
 
 needs("spikingjelly", "spikingjelly", "softprune.spiking", extra="snn")

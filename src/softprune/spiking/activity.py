@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from softprune import markdown
+from softprune.report import markdown
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 import softprune as sp
-from softprune.curves import Cosine, Curve, Polynomial
 from softprune.errors import ConfigError
+from softprune.schedules.curves import Cosine, Curve, Polynomial
 from softprune.training import plots
 
 CURVES: dict[str, Curve] = {

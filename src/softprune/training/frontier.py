@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from softprune import markdown
 from softprune.data import Dataset
 from softprune.errors import ConfigError
+from softprune.recipes.config import Config
+from softprune.report import markdown
 from softprune.training import plots
-from softprune.training.config import Config
 from softprune.training.images import dataset
 from softprune.training.run import Run
 from softprune.training.task import rehearse

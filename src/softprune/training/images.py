@@ -11,7 +11,7 @@ from torch import Tensor
 
 from softprune import data
 from softprune.data import Dataset, Loader
-from softprune.training.config import Config
+from softprune.recipes.config import Config
 
 SMALL = {  # synthetic images for networks that look at few pixels, or are slow to smoke-test
     "digits_resnet": (1, 8, 8),

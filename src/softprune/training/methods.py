@@ -9,9 +9,9 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 import softprune as sp
-from softprune.curves import Curve, Polynomial
 from softprune.errors import ConfigError, did_you_mean
-from softprune.training.config import READS, Config
+from softprune.recipes.config import READS, Config
+from softprune.schedules.curves import Curve, Polynomial
 
 Scheduled = sp.Threshold | Callable[[int], float]
 

@@ -28,9 +28,9 @@ from torch import Tensor
 import softprune as sp
 from softprune.data import Dataset
 from softprune.errors import CheckpointError, ConfigError
+from softprune.recipes.config import EVALUATION, Config
 from softprune.training import checkpoint, history, plots, weights
 from softprune.training.atomic import readable, replacing
-from softprune.training.config import EVALUATION, Config
 from softprune.training.history import Bar, History
 from softprune.training.images import Images, dataset
 from softprune.training.launch import alone, first_process

@@ -20,8 +20,8 @@ from torch.optim.lr_scheduler import LambdaLR
 import softprune as sp
 from softprune import models
 from softprune.errors import ConfigError, UserError
+from softprune.recipes.config import Config
 from softprune.training import methods
-from softprune.training.config import Config
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 

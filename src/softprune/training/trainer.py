@@ -13,8 +13,8 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 
+from softprune.recipes.config import Config
 from softprune.training import checkpoint, history
-from softprune.training.config import Config
 from softprune.training.history import Bar
 from softprune.training.task import Task
 

@@ -17,15 +17,16 @@ from typing import ClassVar
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from softprune import allocation, law
-from softprune.cells import cells
-from softprune.columns import Columns
-from softprune.future import Future, future_lrs, innermost
-from softprune.hidden import Hidden
-from softprune.hooks import group_indices
-from softprune.quantile import Cell, survivors, thresholds
-from softprune.schedule import require_range, require_whole
-from softprune.threshold import Threshold
+from softprune.attach.future import Future, future_lrs, innermost
+from softprune.attach.hooks import group_indices
+from softprune.errors import require_range, require_whole
+from softprune.kernels.columns import Columns
+from softprune.pruner.hidden import Hidden
+from softprune.thresholds import budgets as allocation
+from softprune.thresholds import odds as law
+from softprune.thresholds.base import Threshold
+from softprune.thresholds.cells import cells
+from softprune.thresholds.quantile import Cell, survivors, thresholds
 
 GROWN = 1.5  # times the learning rate of the last solution: solve again
 RISK = 20.0  # times min_density: a layer this thin is watched closely

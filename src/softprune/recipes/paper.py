@@ -105,7 +105,7 @@ def _table(network: str, table: str | None) -> str:
 @cache
 def _columns(network: str, table: str) -> dict[float, dict[str, float]]:
     """D -> {row: fraction}."""
-    text = files("softprune").joinpath("tables", f"{network}-{table}.csv").read_text(encoding="utf-8")
+    text = files("softprune.recipes").joinpath("tables", f"{network}-{table}.csv").read_text(encoding="utf-8")
     (_, *heads), *rows = csv.reader(text.splitlines())
     return {
         float(head): {name: round(float(values[column]) / 100, 6) for name, *values in rows}

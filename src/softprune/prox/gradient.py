@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from softprune.columns import Column
-from softprune.multi_tensor import Pairs
-from softprune.prox import Prox
+from softprune.kernels.columns import Column
+from softprune.kernels.pairs import Pairs
+from softprune.prox.base import Prox
 
 Gradient = Callable[..., list[Tensor]]
 """``gradient(prox, grads, *columns)`` turns the gradients in place and returns dL/d(column)."""
@@ -28,7 +28,7 @@ def identity(prox: Prox, grads: Pairs, *columns: Column) -> list[Tensor]:
 def subgradient(prox: Prox, grads: Pairs, *columns: Column) -> list[Tensor]:
     """∂w/∂θ as it is; where it jumps, at |θ| = d, it is 0.
 
-    >>> import torch; from softprune.prox import SoftThreshold
+    >>> import torch; from softprune.prox.soft import SoftThreshold
     >>> theta, grad = torch.tensor([-2.0, 0.5, 3.0]), torch.tensor([1.0, 2.0, 4.0])
     >>> subgradient(SoftThreshold(), Pairs([grad], [theta]), torch.tensor([1.0]))
     [tensor([-3.])]

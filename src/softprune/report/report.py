@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from softprune import markdown
-from softprune.hidden import local, totals
-from softprune.pruner import Pruner
+from softprune.kernels.sharding import local, totals
+from softprune.pruner.pruner import Pruner
+from softprune.report import markdown
 from softprune.selection import is_weight, matches, multiplying, unwrap
 
 _last_seen: WeakKeyDictionary[Pruner, dict[str, Tensor]] = WeakKeyDictionary()  # one bit for each weight

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from softprune.multi_tensor import Pairs, on_device, upload
+from softprune.kernels.pairs import Pairs, on_device, upload
 
 try:
     import triton
@@ -97,7 +97,7 @@ def _dense(theta: Tensor) -> bool:
 
 
 if triton is not None:
-    from softprune.multi_tensor import locate
+    from softprune.kernels.pairs import locate
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _read(theta, left, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]

@@ -22,7 +22,7 @@ def implied_penalty(
     With ``weight_decay`` λ, the L1 part of its effect is added: μ(t) + λ·d(t). Where η(t) = 0 a growing
     threshold is an infinite penalty.
 
-    >>> from softprune.schedule import Linear
+    >>> from softprune.schedules.stds import Linear
     >>> implied_penalty(Linear(final=1.0, steps=4), [0.5, 0.5, 0.25, 0.25])
     [0.5, 0.5, 1.0, 1.0]
     """

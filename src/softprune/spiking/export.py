@@ -18,9 +18,8 @@ import numpy as np
 from spikingjelly.activation_based import neuron
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from softprune.errors import ConfigError
-from softprune.models.sew import SEWBlock, SEWResNet, Synapses, add
-from softprune.needs import needs
+from softprune.errors import ConfigError, needs
+from softprune.spiking.sew import SEWBlock, SEWResNet, Synapses, add
 
 nir = needs("nir", "nir", "softprune.spiking.exchange", extra="snn")
 

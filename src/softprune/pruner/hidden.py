@@ -15,46 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
-from torch.distributed import is_available as _distributed_is_available
 
-from softprune.multi_tensor import Pairs
-
-if _distributed_is_available():
-    from torch.distributed.tensor import DTensor, Partial, Replicate
-else:
-    DTensor = None  # type: ignore[assignment, misc]
-
-
-def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds; the tensor itself unless it is sharded."""
-    return tensor._local_tensor if _sharded(tensor) else tensor  # type: ignore[attr-defined]
-
-
-def sharding(tensor: Tensor) -> Any:
-    """How a tensor is spread over processes: mesh and placements, which compare and hash; None if it is whole."""
-    return (tensor.device_mesh, tensor.placements) if _sharded(tensor) else None  # type: ignore[attr-defined]
-
-
-def totals(values: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """Sums over this process's shards, one for each parameter -> sums over the whole parameters."""
-    if not any(_sharded(p) for p in parameters):
-        return values
-    alike: dict[Any, list[int]] = {}  # one collective for all parameters that are sharded alike
-    for i, p in enumerate(parameters):
-        if (key := sharding(p)) is not None:
-            alike.setdefault(key, []).append(i)
-    whole = values
-    for (mesh, placements), members in alike.items():
-        partial = [Replicate() if placement.is_replicate() else Partial() for placement in placements]
-        if len(members) == len(parameters):  # as FSDP2 does it: no index, for which the device would be waited for
-            return DTensor.from_local(values, mesh, partial).full_tensor()
-        sums = DTensor.from_local(values[members], mesh, partial).full_tensor()
-        whole = whole.index_copy(0, torch.tensor(members, device=whole.device), sums)
-    return whole
-
-
-def _sharded(tensor: Tensor) -> bool:
-    return DTensor is not None and isinstance(tensor, DTensor)
+from softprune.kernels.pairs import Pairs
+from softprune.kernels.sharding import is_sharded, local
 
 
 class Hidden:
@@ -64,7 +27,7 @@ class Hidden:
         self.names = list(params)
         self.params = list(params.values())
         self._thetas = [p.detach().clone() for p in self.params]
-        self._any_sharded = any(_sharded(p) for p in self.params)
+        self._any_sharded = any(is_sharded(p) for p in self.params)
         self.revealed = False
         self._look()
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from softprune.hooks import numbers
+from softprune.attach.hooks import numbers
 
 THETA = "softprune.theta"
 STEP = "softprune.step"

@@ -10,22 +10,16 @@ or d and k. ``tests/laws/test_prox.py`` holds every prox to the same laws.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from softprune import multi_tensor
-from softprune.columns import Column, levels, rest
-from softprune.multi_tensor import Pairs
+from softprune.kernels.columns import Column, levels
+from softprune.kernels.pairs import Pairs
 
 Level = float | Tensor
 """What one parameter's prox is given: a number known to the host, or a 0-dimensional tensor."""
-
-
-def _clip(theta: Tensor, d: Any) -> Tensor:
-    return theta.clamp(min=-d).clamp(max=d)  # clamp(-d, d) forgets the gradient of −d where d = 0
 
 
 class Prox(ABC):
@@ -78,67 +72,3 @@ class Prox(ABC):
             torch.stack([x.to(column.device) for x in parts])
             for parts, column in zip(zip(*sums, strict=True), trained, strict=True)
         ]
-
-
-class _InOneLaunch(Prox):
-    """Soft thresholds, blended or not, which a kernel maps for all parameters at once."""
-
-    def write(self, weights: Pairs, *columns: Column) -> None:
-        multi_tensor.soft_threshold(weights, *columns)
-
-    def pull_back(self, grads: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]:
-        return multi_tensor.subgradient(grads, *columns, overwrite=overwrite)
-
-
-@dataclass(frozen=True)
-class SoftThreshold(_InOneLaunch):
-    """w = S_d(θ) = sign(θ) · max(|θ| − d, 0).
-
-    Written as θ − clamp(θ, −d, d): the same number, and never 0/0.
-
-    >>> SoftThreshold()(torch.tensor([-2.0, -0.5, 0.0, 0.5, 2.0]), 1.0)
-    tensor([-1.,  0.,  0.,  0.,  1.])
-    """
-
-    def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
-        (d,) = levels
-        return theta - _clip(theta, d)
-
-    def penalty(self, w: Tensor, *levels: Level) -> Tensor:
-        (d,) = levels
-        return d * w.abs()
-
-    def inverse(self, w: Tensor, *levels: Level) -> Tensor:
-        (d,) = levels
-        return w + d * w.sign()
-
-
-@dataclass(frozen=True)
-class Blend(_InOneLaunch):
-    """w = (1 − k) · S_d(θ) + k · θ: between the identity (k = 1) and the soft threshold (k = 0).
-
-    |w| <= k·d wherever |θ| <= d: small, but zero only when k is. ``final`` lets go of k.
-
-    >>> Blend()(torch.tensor([0.5, 2.0]), 1.0, 0.5)
-    tensor([0.2500, 1.5000])
-    """
-
-    reads = ("d", "k")
-
-    def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
-        d, k = levels
-        return theta - rest(k, theta) * _clip(theta, d)
-
-    def penalty(self, w: Tensor, *levels: Level) -> Tensor:
-        d, k = levels
-        inside = torch.where(w == 0, w, w * w / (2 * k))  # never 0/0 as k -> 0
-        return (1 - k) * torch.where(w.abs() <= k * d, inside, d * (w.abs() - k * d / 2))
-
-    def inverse(self, w: Tensor, *levels: Level) -> Tensor:
-        d, k = levels
-        inside = torch.where(w == 0, w, w / k)
-        return torch.where(w.abs() <= k * d, inside, w + (1 - k) * d * w.sign())
-
-    def final(self, theta: Tensor, w: Tensor, *levels: Level) -> Tensor:
-        d, _ = levels
-        return SoftThreshold()(theta, d)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from softprune import allocation
 from softprune.errors import listing
-from softprune.hidden import Hidden
-from softprune.quantile import Cell
+from softprune.pruner.hidden import Hidden
+from softprune.thresholds import budgets as allocation
+from softprune.thresholds.quantile import Cell
 
 
 def cells(

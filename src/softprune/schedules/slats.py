@@ -1,114 +1,19 @@
-"""Threshold schedules: step -> d. Frozen, printable, picklable values; standard library only.
-
-    d(t) = D · g(t / T),    g(0) = 0,  g(1) = 1,  g increasing
-
-with D = ``final`` and T = ``steps``, the length of the training run in optimizer steps. What sets schedules
-apart is the L1 penalty that they imply, μ(t) = (d(t+1) − d(t)) / η(t) (see ``penalty.py``):
-
-    Sine, Linear, Log2    STDS: shapes chosen by hand; under cosine annealing μ ends at infinity
-    SLATS                 μ constant: d follows the integral of the learning-rate curve (Eq. 10-11)
-    PGH                   μ decays as βˣ: sparse early; β -> 1 is SLATS, β -> 0 pruning at initialization
-    CosineLATS            μ constant, summed exactly for cosine annealing by epochs (Eq. 9)
-    Constant              d at once, then a normal training run: the limit β -> 0 itself
-
-A training run may go on past T: d stays at D. With ``start``, d is zero for that many steps and reaches D
-at T all the same.
-
->>> SLATS(final=0.5, steps=100)
-SLATS(final=0.5, steps=100, start=0, lr=None)
->>> [round(SLATS(final=0.5, steps=100)(t), 4) for t in (0, 25, 50, 100, 200)]
-[0.0, 0.2375, 0.4092, 0.5, 0.5]
-"""
+"""S-LATS and PGH: d follows the integral of the learning-rate curve; the implied penalty is constant, or decays."""
 
 from __future__ import annotations
 
 import math
-import numbers
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 
-from softprune import curves
-from softprune.curves import Curve
+from softprune.errors import ArgumentError, require, require_nonnegative, require_whole
+from softprune.schedules import curves
+from softprune.schedules.base import Ramp, Schedule
+from softprune.schedules.curves import Curve
 
 
-@dataclass(frozen=True)
-class Schedule(ABC):
-    """d(t) = D · g(t / T); a subclass gives ``shape``, which is g."""
-
-    final: float
-    steps: int
-    start: int = field(default=0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        require_nonnegative(type(self).__name__, "final", self.final)
-        require_range(type(self).__name__, self.steps, self.start)
-
-    def __call__(self, step: int) -> float:
-        """The threshold after ``step`` optimizer steps."""
-        if step <= self.start:
-            return 0.0
-        if step >= self.steps:
-            return float(self.final)
-        return float(self.final * self.shape(step / self.steps))
-
-    @abstractmethod
-    def shape(self, x: float) -> float:
-        """g(x) for a share x of training, start/T < x < 1."""
-
-    @property
-    def origin(self) -> float:
-        """The share of training at which pruning begins."""
-        return self.start / self.steps
-
-
-class Handmade(Schedule):
-    """A schedule by formula: a delayed start squeezes the whole shape into what is left of training."""
-
-    def shape(self, x: float) -> float:
-        return self.formula((x - self.origin) / (1.0 - self.origin))
-
-    @abstractmethod
-    def formula(self, x: float) -> float: ...
-
-
-@dataclass(frozen=True)
-class Sine(Handmade):
-    """STDS's own: g(x) = ½ (1 − cos πx). Implies μ ∝ tan(πx / 2) under cosine annealing (App. B).
-
-    >>> round(Sine(final=1.0, steps=4)(2), 9)
-    0.5
-    """
-
-    def formula(self, x: float) -> float:
-        return 0.5 * (1.0 - math.cos(math.pi * x))
-
-
-@dataclass(frozen=True)
-class Linear(Handmade):
-    """g(x) = x.
-
-    >>> Linear(final=1.0, steps=4)(3)
-    0.75
-    """
-
-    def formula(self, x: float) -> float:
-        return x
-
-
-@dataclass(frozen=True)
-class Log2(Handmade):
-    """g(x) = log₂(1 + x).
-
-    >>> round(Log2(final=1.0, steps=4)(2), 6)
-    0.584963
-    """
-
-    def formula(self, x: float) -> float:
-        return math.log2(1.0 + x)
-
-
-class Integral(Schedule):
+class FromCurve(Ramp):
     """g(x) = ∫h / ∫₀¹h. A delayed start only moves the lower limit: h stays the curve of the whole run."""
 
     @property
@@ -126,7 +31,7 @@ class Integral(Schedule):
     def _total(self) -> float:
         total = curves.integral(self.curve, 1.0) - self._before
         if not total > 0:
-            raise ValueError(
+            raise ArgumentError(
                 f"`{type(self).__name__}(lr=...)` must be positive somewhere after the start of pruning. "
                 f"Got a curve whose integral over [{self.origin}, 1] is {total}."
             )
@@ -140,19 +45,29 @@ class Integral(Schedule):
             )
         for x in (i / 64 for i in range(65)):
             if lr is not None and not lr(x) >= 0:
-                raise ValueError(
+                raise ArgumentError(
                     f"`{type(self).__name__}(lr=...)` must be a curve h(x) >= 0 on [0, 1]. Got h({x:g}) = {lr(x)}."
                 )
         _ = self._total  # refuse at construction
 
 
 @dataclass(frozen=True)
-class SLATS(Integral):
+class SLATS(FromCurve):
     """Simplified LATS: g(x) = ∫₀ˣh / ∫₀¹h for the learning-rate curve h = ``lr`` (cosine when None).
 
     The implied penalty is constant, so training solves one and the same L1 problem from start to end:
     μ = D / Σ η(t).
 
+    Args:
+        final: D, the threshold at the end. How sparse it makes a network depends on the network.
+        steps: T, the length of training in optimizer steps.
+        start: optimizer steps before pruning begins.
+        lr: the learning-rate curve h on [0, 1], any callable h(x) >= 0; ``sp.curves`` has some. Cosine when None.
+
+    >>> SLATS(final=0.5, steps=100)
+    SLATS(final=0.5, steps=100, start=0, lr=None)
+    >>> [round(SLATS(final=0.5, steps=100)(t), 4) for t in (0, 25, 50, 100, 200)]
+    [0.0, 0.2375, 0.4092, 0.5, 0.5]
     >>> SLATS(final=1.0, steps=10, lr=curves.Polynomial(1.0))(5)
     0.75
     """
@@ -169,10 +84,17 @@ class SLATS(Integral):
 
 
 @dataclass(frozen=True)
-class PGH(Integral):
+class PGH(FromCurve):
     """Proximal gradient homotopy: g(x) = ∫₀ˣ h·βˣ / ∫₀¹ h·βˣ, a penalty that decays as μ ∝ β^(t/T).
 
     The smaller β, the sooner the network is sparse: ``stop()`` tells when pruning is over.
+
+    Args:
+        final: D, the threshold at the end.
+        steps: T, the length of training in optimizer steps.
+        beta: β, between 0 and 1: the penalty at the end over the penalty at the start.
+        start: optimizer steps before pruning begins.
+        lr: the learning-rate curve h on [0, 1]; cosine when None.
 
     >>> round(PGH(final=1.0, steps=100, beta=1e-5)(38), 4)
     0.9928
@@ -184,7 +106,7 @@ class PGH(Integral):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.beta < 1:
-            raise ValueError(
+            raise ArgumentError(
                 f"`PGH(beta=...)` must be > 0 and < 1. Got {self.beta}. For pruning at initialization "
                 f"(beta -> 0) write `Constant({self.final})`; for a constant penalty (beta -> 1) write "
                 f"`SLATS({self.final}, {self.steps})`."
@@ -203,8 +125,7 @@ class PGH(Integral):
         >>> [round(PGH(1.0, 100, beta=b).stop(), 3) for b in (0.1, 1e-5, 1e-10)]
         [0.743, 0.382, 0.231]
         """
-        if not slope > 0:
-            raise ValueError(f"`PGH.stop(slope=...)` must be > 0. Got {slope}.")
+        require("PGH.stop", "slope", slope, "> 0", lambda x: x > 0)
         if self.lr is None:
             return self._bisect(slope)  # g' falls monotonically
         grid = [i / 4096 for i in range(4097) if i / 4096 >= self.origin]
@@ -222,7 +143,7 @@ class PGH(Integral):
 
 
 @dataclass(frozen=True)
-class CosineLATS:
+class CosineLATS(Schedule):
     """LATS for cosine annealing that changes the learning rate once an epoch (Eq. 9), ending at ``final``.
 
     After b steps of epoch n, of N epochs with B batches each, d is proportional to
@@ -233,7 +154,6 @@ class CosineLATS:
     0.666...
     """
 
-    final: float
     epochs: int
     batches: int
 
@@ -259,39 +179,3 @@ class CosineLATS:
         N, B = self.epochs, self.batches
         ratio = math.sin((2 * n - 1) * math.pi / (2 * N)) / math.sin(math.pi / (2 * N))
         return B / 4 * (2 * n + 1 + ratio) + b / 2 * (1 + math.cos(n * math.pi / N))
-
-
-@dataclass(frozen=True)
-class Constant:
-    """d(t) = D from step ``start`` on, at once: pruning at initialization, then normal training.
-
-    >>> Constant(final=0.1)(0), Constant(final=0.1, start=1)(0)
-    (0.1, 0.0)
-    """
-
-    final: float
-    start: int = field(default=0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        require_nonnegative(type(self).__name__, "final", self.final)
-        require_whole(type(self).__name__, "start", self.start)
-
-    def __call__(self, step: int) -> float:
-        return float(self.final) if step >= self.start else 0.0
-
-
-def require_nonnegative(owner: str, name: str, value: float) -> None:
-    if not 0 <= value < math.inf:
-        raise ValueError(f"`{owner}({name}=...)` must be >= 0 and finite. Got {value}.")
-
-
-def require_whole(owner: str, name: str, value: int, least: int = 0) -> None:
-    if not isinstance(value, numbers.Integral) or value < least:
-        raise ValueError(f"`{owner}({name}=...)` must be a whole number >= {least}. Got {value}.")
-
-
-def require_range(owner: str, steps: int, start: int) -> None:
-    require_whole(owner, "steps", steps, least=1)
-    require_whole(owner, "start", start)
-    if start >= steps:
-        raise ValueError(f"`{owner}(start=...)` must be < steps = {steps}. Got {start}.")

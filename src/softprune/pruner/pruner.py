@@ -27,14 +27,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from softprune import checks, hooks, state
-from softprune.columns import beside, floats, take
-from softprune.gradient import Gradient, identity, subgradient
-from softprune.hidden import Hidden, local, totals
-from softprune.multi_tensor import Pairs
-from softprune.penalty import quotient
-from softprune.prox import Prox, SoftThreshold
-from softprune.threshold import Scheduled, Threshold, Trainable
+from softprune.attach import hooks, state
+from softprune.kernels.columns import beside, floats, take
+from softprune.kernels.pairs import Pairs
+from softprune.kernels.sharding import local, totals
+from softprune.prox.base import Prox
+from softprune.prox.gradient import Gradient, identity, subgradient
+from softprune.prox.soft import SoftThreshold
+from softprune.pruner import checks
+from softprune.pruner.hidden import Hidden
+from softprune.schedules.penalty import quotient
+from softprune.thresholds.base import Threshold, Trainable
+from softprune.thresholds.scheduled import Scheduled
 
 
 class Pruner:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import torch
 
-from softprune import digits
-from softprune.digits import Digit
-from softprune.hidden import Hidden, sharding, totals
+from softprune.kernels import count as digits
+from softprune.kernels.count import Digit
+from softprune.kernels.sharding import sharding, totals
+from softprune.pruner.hidden import Hidden
 
 _DIGITS = (Digit(23, 8), Digit(15, 8), Digit(7, 8), Digit(0, 7))  # 31 bits, the sign being zero
 

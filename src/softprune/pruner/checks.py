@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from softprune.columns import Columns
 from softprune.errors import listing
-from softprune.hidden import sharding
-from softprune.prox import Prox
-from softprune.threshold import Threshold, Trainable
+from softprune.kernels.columns import Columns
+from softprune.kernels.sharding import sharding
+from softprune.prox.base import Prox
+from softprune.thresholds.base import Threshold, Trainable
 
 _pruned_by: Any = WeakIdKeyDictionary()  # Parameter -> weak reference to its pruner
 _replaceable: Any = weakref.WeakSet()  # pruners that make way for the next one of their parameters

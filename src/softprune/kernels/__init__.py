@@ -1,0 +1,10 @@
+"""Kernels: many tensors in one launch on a GPU, and the same in plain torch.
+
+    pairs       tensors with their θ: a table of addresses, blocks, the launch
+    columns     one level (d or k) for each tensor, on host or device
+    shrink      the soft threshold and its derivative
+    count       histograms of magnitudes, survivors of a threshold
+    sharding    this process's part of a sharded tensor, sums over processes
+
+Knows tensors, nothing of pruners or optimizers. A new GPU kernel belongs here, beside its plain twin.
+"""

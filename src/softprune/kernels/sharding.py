@@ -1,0 +1,47 @@
+"""Sharded parameters (DTensor, as FSDP2 makes them): this process's part, and sums over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import is_available as _distributed_is_available
+
+if _distributed_is_available():
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+else:
+    DTensor = None  # type: ignore[assignment, misc]
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this process holds; the tensor itself unless it is sharded."""
+    return tensor._local_tensor if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def sharding(tensor: Tensor) -> Any:
+    """How a tensor is spread over processes: mesh and placements, which compare and hash; None if it is whole."""
+    return (tensor.device_mesh, tensor.placements) if is_sharded(tensor) else None  # type: ignore[attr-defined]
+
+
+def totals(values: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """Sums over this process's shards, one for each parameter -> sums over the whole parameters."""
+    if not any(is_sharded(p) for p in parameters):
+        return values
+    alike: dict[Any, list[int]] = {}  # one collective for all parameters that are sharded alike
+    for i, p in enumerate(parameters):
+        if (key := sharding(p)) is not None:
+            alike.setdefault(key, []).append(i)
+    whole = values
+    for (mesh, placements), members in alike.items():
+        partial = [Replicate() if placement.is_replicate() else Partial() for placement in placements]
+        if len(members) == len(parameters):  # as FSDP2 does it: no index, for which the device would be waited for
+            return DTensor.from_local(values, mesh, partial).full_tensor()
+        sums = DTensor.from_local(values[members], mesh, partial).full_tensor()
+        whole = whole.index_copy(0, torch.tensor(members, device=whole.device), sums)
+    return whole
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    return DTensor is not None and isinstance(tensor, DTensor)

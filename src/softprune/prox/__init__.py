@@ -1,0 +1,8 @@
+"""Proximal maps: θ, d -> w, and the gradient back.
+
+    base        Prox: the map, its certificate, its inverse, its derivative, and what it claims
+    soft        SoftThreshold, Blend
+    gradient    identity, subgradient
+
+Imports ``kernels``; thresholds and the pruner import it.
+"""

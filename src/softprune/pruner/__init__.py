@@ -1,0 +1,9 @@
+"""The pruner: Algorithm 1 in an optimizer's step hooks.
+
+    pruner      Algorithm 1
+    hidden      θ, and its swap with w
+    checks      refusals at construction
+    registry    which pruner has a parameter
+
+Imports thresholds, prox, attach and kernels; reports, trainers and the command import it.
+"""

@@ -1,0 +1,8 @@
+"""Reports: what came out, and what it multiplies.
+
+    report      sparsity layer by layer, of a pruner, a model or a file
+    flops       how often a model multiplies each weight
+    markdown    tables for documents
+
+Imports the pruner and ``selection``; trainers and the command import it.
+"""
