@@ -24,7 +24,7 @@ from findings import DECAYS, FINALS, STARTS, TABLES, missing
 from grid import Job
 from networks import layers, mobilenet, spiking
 from results import Outcome, Results, accuracies, at_equal_sparsity, side_by_side, sparsities, trained_ones
-from softprune import models
+from softprune.models import resnet18_cifar
 from softprune.report.markdown import table
 from summary import percent
 
@@ -167,7 +167,7 @@ def _erased(run: Outcome, D: float) -> int:
 def _largest(seed: int) -> list[float]:
     """Of each layer the largest weight at the start."""
     torch.manual_seed(seed)
-    return [float(p.detach().abs().max()) for p in sp.select(models.build("resnet18_cifar", 10, 3)).values()]
+    return [float(p.detach().abs().max()) for p in sp.select(resnet18_cifar()).values()]
 
 
 def trained(results: Results, images: Path) -> str:

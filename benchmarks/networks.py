@@ -13,7 +13,7 @@ import softprune as sp
 from drawing import COLORS, frontier, legend, plots, save
 from findings import FINALS, SPIKING_EPOCHS
 from results import Outcome, Results, accuracies, at_equal_sparsity, sparsities
-from softprune import models
+from softprune.models import resnet50
 from softprune.report.markdown import table
 
 Layers = list[tuple[str, float, int]]  # name, zeros, weights
@@ -22,7 +22,7 @@ Layers = list[tuple[str, float, int]]  # name, zeros, weights
 def layers(results: Results, images: Path) -> str:
     """Sparsity stage by stage, beside the paper's ResNet-50 at about the same overall sparsity."""
     with torch.device("meta"):
-        sizes = {name: p.numel() for name, p in sp.select(models.build("resnet50", 1000, 3)).items()}
+        sizes = {name: p.numel() for name, p in sp.select(resnet50()).items()}
     theirs: Layers = [
         (f"{name}.weight", share * sizes[f"{name}.weight"], sizes[f"{name}.weight"])
         for name, share in sp.budgets("resnet50", 0.5).items()

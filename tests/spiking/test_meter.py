@@ -13,11 +13,10 @@ from spikingjelly.activation_based import layer as layers
 from torch import Tensor, nn
 
 from softprune.errors import ConfigError
-from softprune.models import SEWResNet, sew_resnet18
 from softprune.spiking.activity import Activity
 from softprune.spiking.meter import Meter
 from softprune.spiking.neurons import IF, LIF
-from softprune.spiking.sew import inverted_and
+from softprune.spiking.sew import SEWResNet, inverted_and, sew_resnet18
 
 
 def count(conv: nn.Conv2d, x: Tensor, dense: bool) -> int:

@@ -8,8 +8,8 @@ from spikingjelly.activation_based import functional, neuron, surrogate
 from torch import Tensor
 
 from softprune.errors import ConfigError, UserError
-from softprune.models import SEWResNet, sew_digits
 from softprune.spiking.neurons import IF, LIF, StateError
+from softprune.spiking.sew import SEWResNet, sew_digits
 
 NEURONS = {"IF": (IF, None), "LIF": (LIF, 2.0), "LIF, τ = 5": (lambda: LIF(tau=5.0), 5.0)}
 U_REST, U_TH = 0.0, 1.0

@@ -1,12 +1,14 @@
-"""The paper's sparsity budgets (appendix I): network, final threshold D -> {layer: sparsity}. No torch here."""
+"""The paper's tables of sparsities (App. I): network, final threshold D -> {layer: sparsity}."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+from softprune.errors import ArgumentError, listing
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "resnet50": ("slats-b256", "slats-b1024", "pgh-init"),
@@ -17,7 +19,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Budget(Mapping[str, float]):
+class PaperBudget(Mapping[str, float]):
     """{layer: sparsity} of one column of one table, all as fractions.
 
     ``overall`` is the sparsity of all these layers together and ``accuracy`` top-1 on ImageNet, both as printed.
@@ -41,12 +43,12 @@ class Budget(Mapping[str, float]):
 
     def __repr__(self) -> str:
         return (
-            f"Budget({self.network}, {self.table}, D = {self.final:g}: {len(self)} layers, "
+            f"PaperBudget({self.network}, {self.table}, D = {self.final:g}: {len(self)} layers, "
             f"{self.overall:.2%} sparse, {self.accuracy:.2%} top-1)"
         )
 
 
-def budgets(network: str, final: float, *, table: str | None = None) -> Budget:
+def budgets(network: str, final: float, *, table: str | None = None) -> PaperBudget:
     """The layer-wise sparsities that the paper reports for a network at a final threshold D.
 
     ==============  ================  ==========================================================
@@ -60,25 +62,31 @@ def budgets(network: str, final: float, *, table: str | None = None) -> Budget:
     "sew_resnet18"  "sine"            sine, a spiking network
     ==============  ================  ==========================================================
 
-    Layers are named as in the networks of ``softprune.models``; a weight is the layer's name and ".weight".
-    The overall sparsity of "sew_resnet18", "slats", D = 7 is a misprint in the paper: 89.96% repeats the row of
-    fc, while the layers make 90.58%.
+    Layers are named as in the networks of ``softprune.models`` and ``softprune.spiking.sew``; a weight is the layer's
+    name and ".weight". The overall sparsity of "sew_resnet18", "slats", D = 7 is a misprint in the paper: 89.96%
+    repeats the row of fc, while the layers make 90.58%.
+
+    Args:
+        network: "resnet50", "mobilenet_v1" or "sew_resnet18".
+        final: D, one of those that the table has.
+        table: which of the network's tables; the default when None.
 
     >>> budget = budgets("resnet50", 0.5)
     >>> budget
-    Budget(resnet50, slats-b256, D = 0.5: 54 layers, 95.53% sparse, 73.03% top-1)
+    PaperBudget(resnet50, slats-b256, D = 0.5: 54 layers, 95.53% sparse, 73.03% top-1)
     >>> budget["conv1"], budget.overall, budget.accuracy
     (0.679, 0.9553, 0.7303)
     """
     table = _table(network, table)
     columns = _columns(network, table)
     if final not in columns:
-        raise ValueError(
-            f"`budgets(final=...)` must be one of {_listing(columns)} in table {table!r} of {network}. Got {final!r}."
+        raise ArgumentError(
+            f"`budgets(final=...)` must be one of {listing(map(str, columns), most=20)} in table {table!r} of "
+            f"{network}. Got {final!r}."
         )
     layers = dict(columns[final])
     accuracy, overall = layers.pop("Top-1 Acc. (%)"), layers.pop("Overall")
-    return Budget(network, table, float(final), overall, accuracy, layers)
+    return PaperBudget(network, table, float(final), overall, accuracy, layers)
 
 
 def finals(network: str, *, table: str | None = None) -> tuple[float, ...]:
@@ -92,12 +100,12 @@ def finals(network: str, *, table: str | None = None) -> tuple[float, ...]:
 
 def _table(network: str, table: str | None) -> str:
     if network not in TABLES:
-        raise ValueError(f"`budgets(network=...)` must be one of {_listing(TABLES)}. Got {network!r}.")
+        raise ArgumentError(f"`budgets(network=...)` must be one of {listing(TABLES, most=20)}. Got {network!r}.")
     if table is None:
         return TABLES[network][0]
     if table not in TABLES[network]:
-        raise ValueError(
-            f"`budgets(table=...)` must be one of {_listing(TABLES[network])} for {network}. Got {table!r}."
+        raise ArgumentError(
+            f"`budgets(table=...)` must be one of {listing(TABLES[network], most=20)} for {network}. Got {table!r}."
         )
     return table
 
@@ -111,7 +119,3 @@ def _columns(network: str, table: str) -> dict[float, dict[str, float]]:
         float(head): {name: round(float(values[column]) / 100, 6) for name, *values in rows}
         for column, head in enumerate(heads)
     }
-
-
-def _listing(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values))

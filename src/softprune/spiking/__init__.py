@@ -1,7 +1,13 @@
-"""Spiking networks: their neurons, what they fire and what that costs, and their exchange format.
+"""Spiking networks: neurons, networks, what they fire, what that costs, and export to other simulators.
 
-Pruning them needs nothing of this package: the core sees parameters and their gradients, and a network unrolled over
-time has those like any other.
+    neurons     IF and LIF, multi-step, on spikingjelly
+    sew         SEW ResNets
+    meter       measures firing rates and synaptic operations during an evaluation
+    activity    what was measured: numbers, energy, tables
+    export      a trained network as a NIR graph
+
+Imports ``models`` and ``report``; the command imports it. Pruning needs nothing of it: the core sees parameters and
+their gradients, and a network unrolled over time has those like any other.
 """
 
 from softprune.errors import needs

@@ -21,7 +21,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 from softprune.errors import ConfigError, needs
 from softprune.spiking.sew import SEWBlock, SEWResNet, Synapses, add
 
-nir = needs("nir", "nir", "softprune.spiking.exchange", extra="snn")
+nir = needs("nir", "nir", "softprune.spiking.export", extra="snn")
 
 Shape = tuple[int, ...]
 

@@ -58,7 +58,7 @@ class Spiking(neuron.BaseNode):  # type: ignore[misc]
             raise StateError(
                 "The state of the spiking neurons was not reset between batches. Call "
                 "`spikingjelly.activation_based.functional.reset_net(network)` after each batch; the networks of "
-                "softprune.models do so themselves."
+                "softprune.spiking.sew do so themselves."
             )
         if x_seq.is_cuda and not torch.compiler.is_compiling():
             return super().multi_step_forward(x_seq)  # type: ignore[no-any-return]

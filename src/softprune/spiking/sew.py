@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from softprune.errors import ConfigError
 from softprune.models.resnet import initialize, stack
-
-if TYPE_CHECKING:
-    from softprune.spiking.meter import Meter
-    from softprune.spiking.neurons import Spiking
+from softprune.spiking.meter import Meter
+from softprune.spiking.neurons import IF, Spiking
 
 Connect = Callable[[Tensor, Tensor], Tensor]
 
@@ -72,9 +69,18 @@ class SEWResNet(nn.Module):
     """conv1, bn1, sn1, layer1 ... layerN, fc, for ``T`` time steps; stages as in ``ResNet``.
 
     An image is shown T times, so the stem's convolution is computed once; ``forward`` also takes T × N × C × H × W,
-    a sequence of images. The logits are averaged over time, and since the last layer is linear, its input is. The
-    neurons (``neuron()`` makes one layer of them; by default integrate and fire) are at rest before and after each
-    batch. Initial values are those of ``ResNet``.
+    a sequence of images. The logits are averaged over time; since the last layer is linear, its input is averaged
+    instead. The neurons are at rest before and after each batch. Initial values are those of ``ResNet``.
+
+    Args:
+        depths: how many blocks each stage has.
+        num_classes: the number of logits.
+        in_channels: channels of an image.
+        T: time steps.
+        connect: how a block joins what it fires to its shortcut: ``add``, ``logical_and`` or ``inverted_and``.
+        neuron: makes one layer of neurons.
+        width: channels of the first stage.
+        small: a 3 × 3 stem without max-pooling, for images of 8 to 64 pixels.
     """
 
     def __init__(
@@ -85,14 +91,13 @@ class SEWResNet(nn.Module):
         *,
         T: int = 4,
         connect: Connect = add,
-        neuron: Callable[[], Spiking] | None = None,
+        neuron: Callable[[], Spiking] = IF,
         width: int = 64,
         small: bool = False,
     ) -> None:
         super().__init__()
         if T < 1 or int(T) != T:
             raise ConfigError(f"`SEWResNet(T=...)` must be a whole number >= 1: time goes in steps. Got {T}.")
-        neuron = neuron or _default()
         self.T = T
         kernel, stride = (3, 1) if small else (7, 2)
         self.conv1, self.bn1 = _conv(in_channels, width, kernel, stride)
@@ -128,8 +133,6 @@ class SEWResNet(nn.Module):
 
     def observer(self) -> Meter:
         """Measures firing rates and synaptic operations; the command asks for it when it evaluates a complete run."""
-        from softprune.spiking.meter import Meter
-
         return Meter(self)
 
     def reset(self) -> None:
@@ -137,13 +140,6 @@ class SEWResNet(nn.Module):
         for m in self.modules():
             if m is not self and hasattr(m, "reset"):
                 m.reset()  # type: ignore[operator]
-
-
-def _default() -> type[Spiking]:
-    """Imported when it is needed, since it is an extra."""
-    from softprune.spiking.neurons import IF
-
-    return IF
 
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
@@ -157,7 +153,7 @@ def sew_resnet18(
     *,
     T: int = 4,
     connect: Connect = add,
-    neuron: Callable[[], Spiking] | None = None,
+    neuron: Callable[[], Spiking] = IF,
 ) -> SEWResNet:
     """SEW ResNet-18 for ImageNet: 11,689,512 parameters. ``sp.budgets("sew_resnet18", ...)`` has its layer names."""
     return SEWResNet((2, 2, 2, 2), num_classes, in_channels, T=T, connect=connect, neuron=neuron)

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from softprune.errors import ConfigError
-from softprune.models import SEWResNet, sew_resnet18
 from softprune.spiking.export import to_nir
 from softprune.spiking.neurons import IF, LIF
-from softprune.spiking.sew import inverted_and, logical_and
+from softprune.spiking.sew import SEWResNet, inverted_and, logical_and
 
 
 def simulate(graph: nir.NIRGraph, x: Tensor, T: int, dt: float) -> dict[str, list[Tensor]]:
@@ -71,7 +70,7 @@ def step(name: str, node: nir.NIRNode, x: Tensor, potentials: dict[str, Tensor],
 NETWORKS = {
     "small, IF": (1e-4, (2, 8, 8), lambda: SEWResNet((2, 1), 3, 2, width=4, small=True)),
     "small, LIF": (1.0, (2, 8, 8), lambda: SEWResNet((2, 1), 3, 2, width=4, small=True, neuron=lambda: LIF(1.5), T=6)),
-    "SEW ResNet-18": (1e-4, (3, 32, 40), lambda: sew_resnet18(num_classes=5)),
+    "with max-pooling": (1e-4, (3, 32, 40), lambda: SEWResNet((1, 1), 5, 3, width=8)),
 }
 
 
