@@ -18,8 +18,8 @@ D, T = 0.3, 40
 
 
 @dataclass(frozen=True)
-class Steps:
-    """A user's own curve: step decay, with jumps where no panel of the quadrature ends."""
+class Jumps:
+    """A user's own curve, with jumps where no panel of the quadrature ends."""
 
     def __call__(self, x: float) -> float:
         return 1.0 if x < 0.3 else 0.1 if x < 0.7123 else 0.01
@@ -31,12 +31,13 @@ SCHEDULES = [
     sp.Log2(D, T),
     sp.SLATS(D, T),
     sp.SLATS(D, T, lr=curves.Polynomial(0.9)),
-    sp.SLATS(D, T, lr=Steps()),
+    sp.SLATS(D, T, lr=curves.Steps(at=(0.3, 0.7123), factor=0.1)),
+    sp.SLATS(D, T, lr=Jumps()),
     sp.PGH(D, T, beta=0.1),
     sp.PGH(D, T, beta=1e-10),
     sp.PGH(D, T, beta=math.nextafter(1.0, 0.0)),
     sp.PGH(D, T, beta=5e-324),
-    sp.PGH(D, T, beta=0.1, lr=Steps()),
+    sp.PGH(D, T, beta=0.1, lr=Jumps()),
     sp.CosineLATS(D, epochs=8, batches=5),
     sp.CosineLATS(D, epochs=1, batches=T),
     sp.Constant(D, start=1),
@@ -103,13 +104,15 @@ def test_a_delayed_integral_keeps_the_penalty_of_the_undelayed_up_to_a_factor(sc
     """Growth from step to step is growth of the undelayed schedule, rescaled: the lr curve is the run's own."""
     whole = replace(schedule, start=0)
     factor = D / (D - whole(schedule.start))
+    tolerance = 1e-3 if isinstance(schedule.lr, Jumps) else 1e-13  # jumps cost 1e-4 of their height
     for t in range(schedule.start, T):
-        assert schedule(t + 1) - schedule(t) == pytest.approx(factor * (whole(t + 1) - whole(t)), abs=1e-13 * factor)
+        growth = factor * (whole(t + 1) - whole(t))
+        assert schedule(t + 1) - schedule(t) == pytest.approx(growth, abs=tolerance * factor)
 
 
 @each_schedule
 def test_a_schedule_is_a_frozen_equal_hashable_printable_picklable_value(schedule):
-    names = {**vars(sp), **vars(curves), "Steps": Steps}
+    names = {**vars(sp), **vars(curves), "Jumps": Jumps}
     for other in (pickle.loads(pickle.dumps(schedule)), copy.deepcopy(schedule), eval(repr(schedule), names)):
         assert other == schedule
         assert hash(other) == hash(schedule)

@@ -1,24 +1,32 @@
 """Learning-rate curves h on [0, 1] and their integrals: what S-LATS and PGH are made of.
 
-A curve is any callable ``h(x) -> float`` with h >= 0, x being the share of training done. A curve that
-knows its antiderivative offers it as ``integral(x)`` = ∫₀ˣ h; every other curve is integrated numerically.
-Standard library only.
+A curve is any callable ``h(x) -> float`` with h >= 0, x being the share of training done; its scale does not matter.
+
+    Cosine          cosine annealing to zero
+    Polynomial      (1 − x)^κ; a constant learning rate for κ = 0
+    Steps           step decay
+    DecayedCosine   cosine annealing × β^x, which PGH integrates
+    Decayed         any curve × β^x
+
+A curve that knows its antiderivative offers it as ``integral(x)`` = ∫₀ˣ h. Every other curve is integrated
+numerically, by Simpson's rule on 4,096 panels: to 1e-12 where it is smooth and 1e-6 at a kink. A jump costs up to 1e-4
+of its height: about 1e-4 of the integral.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from heapq import heappush, heapreplace
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+
+from softprune.errors import ArgumentError, require
 
 Curve = Callable[[float], float]
 
-_KNOTS = 1024  # panels of the cumulative table: a training step needs the integral over less than one
-_HALVINGS = 200  # in one panel at most: enough for five jumps
+_PANELS = 4096
 
 
 @dataclass(frozen=True)
@@ -38,17 +46,19 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """Polynomial decay: h(x) = (1 − x)^κ, κ being ``power``; 0 is a constant learning rate.
+    """Polynomial decay: h(x) = (1 − x)^κ.
 
-    >>> Polynomial(power=1.0).integral(1.0)
-    0.5
+    Args:
+        power: κ >= 0; 1 is a straight line to zero, 0 a constant learning rate.
+
+    >>> Polynomial(power=1.0)(0.25), Polynomial(power=1.0).integral(1.0)
+    (0.75, 0.5)
     """
 
     power: float = 0.9
 
     def __post_init__(self) -> None:
-        if not self.power >= 0:
-            raise ValueError(f"`Polynomial(power=...)` must be >= 0. Got {self.power}.")
+        require("Polynomial", "power", self.power, ">= 0", lambda x: x >= 0)
 
     def __call__(self, x: float) -> float:
         return float((1.0 - x) ** self.power)
@@ -58,12 +68,54 @@ class Polynomial:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Step decay: the learning rate is multiplied by ``factor`` at each of the shares of training ``at``.
+
+    ``MultiStepLR(optimizer, [30, 60], gamma=0.1)`` over 90 epochs is ``Steps(at=(30 / 90, 60 / 90), factor=0.1)``.
+
+    Args:
+        at: where the learning rate steps down; increasing, between 0 and 1.
+        factor: what it is multiplied by, > 0.
+
+    >>> h = Steps(at=(0.25, 0.5), factor=0.5)
+    >>> h(0.2), h(0.25), h(0.9), h.integral(0.5), h.integral(1.0)
+    (1.0, 0.5, 0.25, 0.375, 0.5)
+    """
+
+    at: tuple[float, ...]
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        at = tuple(self.at) if isinstance(self.at, Iterable) else ()
+        if not at or not all(earlier < later for earlier, later in pairwise((0.0, *at, 1.0))):
+            raise ArgumentError(
+                f"`Steps(at=...)` must be increasing shares of training between 0 and 1, as (0.5, 0.75). Got {self.at}."
+            )
+        object.__setattr__(self, "at", at)  # a list has no hash
+        require("Steps", "factor", self.factor, "> 0 and finite", lambda x: 0 < x < math.inf)
+
+    def __call__(self, x: float) -> float:
+        return float(self.factor ** bisect_right(self.at, x))
+
+    def integral(self, x: float) -> float:
+        ends = [0.0, *(end for end in self.at if end < x), x]
+        return math.fsum(self.factor**n * (end - begin) for n, (begin, end) in enumerate(pairwise(ends)))
+
+
+@dataclass(frozen=True)
 class DecayedCosine:
     """Cosine annealing times an exponentially decaying penalty: h(x) = ½ (1 + cos πx) · β^(x − x₀), x >= x₀.
 
     The antiderivative, from x₀ = ``origin`` on, is written with a = −log β and expm1, so it neither overflows
     as β → 0 nor divides by zero as β → 1, where it becomes ``Cosine``'s. The decay counts from x₀ because a
     difference of two integrals from zero would be lost in rounding: β^x₀ may be 10⁻¹⁵⁰.
+
+    Args:
+        beta: β, > 0 and < 1.
+        origin: x₀.
+
+    >>> round(DecayedCosine(beta=0.1).integral(1.0), 6)
+    0.278906
     """
 
     beta: float
@@ -86,70 +138,52 @@ class DecayedCosine:
 
 @dataclass(frozen=True)
 class Decayed:
-    """Any curve times an exponentially decaying penalty: h(x) · β^(x − x₀) from x₀ = ``origin`` on, else zero."""
+    """Any curve times an exponentially decaying penalty: h(x) · β^(x − x₀), x >= x₀.
+
+    Args:
+        curve: h.
+        beta: β, > 0 and < 1.
+        origin: x₀.
+
+    >>> Decayed(Polynomial(0.0), beta=0.01)(0.5)
+    0.1
+    """
 
     curve: Curve
     beta: float
     origin: float = 0.0
 
     def __call__(self, x: float) -> float:
-        return float(self.curve(x) * self.beta ** (x - self.origin)) if x >= self.origin else 0.0
+        return float(self.curve(x) * self.beta ** (x - self.origin))
 
 
-def integral(curve: Curve, x: float) -> float:
-    """∫₀ˣ curve, by its own antiderivative if it has one, by adaptive quadrature otherwise.
+def integral(curve: Curve, x: float, origin: float = 0.0) -> float:
+    """∫ of ``curve`` from ``origin`` to ``x``, by its own antiderivative if it has one, else by Simpson's rule.
 
-    >>> round(integral(lambda x: 1.0 if x < 0.3 else 0.1, 1.0), 12)
-    0.37
+    >>> integral(Polynomial(1.0), 0.5)
+    0.375
+    >>> round(integral(lambda x: 1.0 - x, 0.5), 12)
+    0.375
     """
     antiderivative = getattr(curve, "integral", None)
     if antiderivative is not None:
-        return float(antiderivative(x))
-    panel = min(int(x * _KNOTS), _KNOTS - 1)
-    return _cumulative(curve)[panel] + _quadrature(curve, panel / _KNOTS, x)
+        return float(antiderivative(x) - antiderivative(origin))
+    heights, areas = _table(curve, origin)
+    width = (1.0 - origin) / _PANELS
+    n = min(int((x - origin) / width), _PANELS - 1)
+    # Inside a panel, a cubic through its areas whose slopes are the heights. Slopes of at most three times the mean
+    # height keep it increasing (Fritsch and Carlson 1980), also where the curve jumps.
+    mean = (areas[n + 1] - areas[n]) / width
+    left, right = min(heights[n], 3 * mean), min(heights[n + 1], 3 * mean)
+    u = (x - origin) / width - n
+    return areas[n] + width * u * (left + u * (3 * mean - 2 * left - right + u * (left + right - 2 * mean)))
 
 
 @lru_cache(maxsize=64)
-def _cumulative(curve: Curve) -> tuple[float, ...]:
-    knots = [i / _KNOTS for i in range(_KNOTS + 1)]
-    return tuple(accumulate((_quadrature(curve, a, b) for a, b in pairwise(knots)), initial=0.0))
-
-
-def _quadrature(curve: Curve, a: float, b: float) -> float:
-    """Adaptive Simpson rule. It halves the worst piece, which closes in on a jump 40 halvings later.
-
-    The tolerance does not shrink with the piece, and the halvings are counted: rounding in ``curve`` would
-    otherwise be chased for ever.
-    """
-    values = tuple(curve(a + (b - a) * i / 4) for i in range(5))
-    tolerance = 4e-16 * max(map(abs, values))
-    pieces = [_piece(a, b, values)]
-    for _ in range(_HALVINGS):
-        if pieces[0].worth >= -tolerance:
-            break
-        worst = pieces[0]
-        heapreplace(pieces, _half(curve, worst, 0))
-        heappush(pieces, _half(curve, worst, 1))
-    return math.fsum(piece.integral for piece in pieces)
-
-
-class _Piece(NamedTuple):
-    worth: float  # minus the error, so that the worst piece comes first
-    a: float
-    b: float
-    values: tuple[float, ...]  # at a, b and the quarters between
-    integral: float
-
-
-def _piece(a: float, b: float, values: tuple[float, ...]) -> _Piece:
-    f0, f1, f2, f3, f4 = values
-    coarse = (b - a) / 6 * (f0 + 4 * f2 + f4)
-    fine = (b - a) / 12 * (f0 + 4 * f1 + 2 * f2 + 4 * f3 + f4)
-    return _Piece(-abs(fine - coarse), a, b, values, fine + (fine - coarse) / 15)
-
-
-def _half(curve: Curve, piece: _Piece, side: int) -> _Piece:
-    middle = (piece.a + piece.b) / 2
-    a, b = (piece.a, middle) if side == 0 else (middle, piece.b)
-    f0, f2, f4 = piece.values[2 * side : 2 * side + 3]
-    return _piece(a, b, (f0, curve(a + (b - a) / 4), f2, curve(a + (b - a) * 3 / 4), f4))
+def _table(curve: Curve, origin: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The curve's heights at the ends of the panels of [origin, 1], and the areas up to there."""
+    points = [min(1.0, origin + (1.0 - origin) * i / (2 * _PANELS)) for i in range(2 * _PANELS + 1)]
+    h = [curve(x) for x in points]
+    sixth = (1.0 - origin) / (6 * _PANELS)
+    panels = (sixth * (a + 4 * b + c) for a, b, c in zip(h[::2], h[1::2], h[2::2], strict=False))
+    return tuple(h[::2]), tuple(accumulate(panels, initial=0.0))
