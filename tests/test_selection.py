@@ -1,4 +1,4 @@
-"""Every weight that multiplies, and nothing else, under its plain name."""
+"""Every prunable weight, and nothing else, under its plain name."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from torch import nn
 
 import softprune as sp
 from oracles import network
+from softprune.errors import ArgumentError
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ from oracles import network
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
-def test_weights_that_multiply(module, names):
+def test_prunable_weights(module, names):
     assert list(sp.select(module)) == names
 
 
@@ -66,9 +67,7 @@ def test_weights_are_told_by_their_name():
 
 def test_a_pattern_that_selects_nothing_is_refused():
     model = nn.ModuleDict({"a": nn.Linear(4, 4), "experts": nn.ParameterDict({"up": torch.zeros(2, 4, 4)})})
-    with pytest.raises(
-        ValueError, match=r"'experts\.\*' matches no weight that multiplies, .*: only experts\.up\. Give"
-    ):
+    with pytest.raises(ValueError, match=r"'experts\.\*' matches no prunable weight, .*: only experts\.up\. Give"):
         sp.select(model, include=["a.*", "experts.*"])
     assert list(sp.select(model, include=["a.*", "experts.up"])) == ["a.weight", "experts.up"]
 
@@ -84,7 +83,7 @@ def test_frozen_weights_are_left_out():
 @pytest.mark.parametrize(
     ("include", "exclude", "names"),
     [
-        (None, (), ["embed.weight is out", "a.weight", "b.weight", "head.weight"]),
+        (None, (), ["a.weight", "b.weight", "head.weight"]),  # no embedding
         (None, ["head.*"], ["a.weight", "b.weight"]),
         (["*"], (), ["a.weight", "b.weight", "head.weight"]),  # a pattern widens nothing
         (["a.*", "head.weight"], (), ["a.weight", "head.weight"]),
@@ -99,7 +98,7 @@ def test_include_keeps_and_exclude_then_drops(include, exclude, names):
         {"embed": nn.Embedding(5, 4), "a": nn.Linear(4, 4), "b": nn.Linear(4, 4), "head": nn.Linear(4, 2)}
     )
     chosen = sp.select(model, include=include, exclude=exclude)
-    assert list(chosen) == [name for name in names if " " not in name]
+    assert list(chosen) == names
     assert all(p is model.get_parameter(name) for name, p in chosen.items())
 
 
@@ -128,9 +127,54 @@ def test_a_compiled_part_is_searched_too():
     assert list(sp.select(model).values()) == [model[0].weight, model[2].weight]
 
 
+def test_spectral_norm_keeps_zeros_so_its_weights_are_selected_and_pruned():
+    model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 3))
+    params = sp.select(model)
+    assert set(params) == {"0.parametrizations.weight.original", "2.weight"}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sp.Pruner(params, optimizer, threshold=sp.Constant(0.1, start=1))
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 6)).square().mean().backward()
+        optimizer.step()
+    assert (model[0].weight == 0).any()
+    assert torch.equal(model[0].weight == 0, params["0.parametrizations.weight.original"] == 0)
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
-def test_weight_normed_layers_are_left_out():
-    """A row of zeros has no direction."""
-    for norm in (nn.utils.weight_norm, nn.utils.parametrizations.weight_norm):
-        model = nn.Sequential(norm(nn.Linear(4, 3)), nn.Linear(3, 2))
-        assert list(sp.select(model)) == ["1.weight"]
+@pytest.mark.parametrize(
+    "parametrized",
+    [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.orthogonal],
+    ids=["weight norm by hooks", "weight norm", "orthogonal"],
+)
+def test_other_parametrizations_are_refused_until_they_are_excluded(parametrized):
+    """A row of zeros has no direction; an orthogonal matrix is not sparse where its original is."""
+    model = nn.Sequential(parametrized(nn.Linear(4, 3)), nn.Linear(3, 2))
+    for include in (None, ["*"], ["0.*"]):
+        with pytest.raises(ArgumentError, match=r"^Cannot prune 0\.[\w., ]+\. This is because a parametrization"):
+            sp.select(model, include=include)
+    assert list(sp.select(model, exclude=["0.*"])) == ["1.weight"]
+    assert list(sp.select(model, include=["1.*"])) == ["1.weight"]
+    assert [layer.name for layer in sp.summarize(model).layers] == ["1.weight"]
+
+
+def test_weight_norm_of_a_recurrent_layer_is_refused_too():
+    model = nn.utils.parametrizations.weight_norm(nn.LSTM(3, 4), "weight_hh_l0")
+    with pytest.raises(ArgumentError, match=r"Cannot prune parametrizations\.weight_hh_l0\.original0, "):
+        sp.select(model)
+    assert list(sp.select(model, exclude=["*.weight_hh_l0.*"])) == ["weight_ih_l0"]
+
+
+def test_models_of_which_nothing_is_trained():
+    with pytest.raises(ArgumentError, match=r"^`select` found nothing to prune: all 4 parameters are frozen\.$"):
+        sp.select(network().requires_grad_(False))
+    with pytest.raises(ArgumentError, match=r"^`select` found nothing to prune: the model has no parameters\.$"):
+        sp.select(nn.ReLU())
+
+
+def test_arguments_of_another_kind_are_refused_in_sentences():
+    with pytest.raises(TypeError, match=r"^`select\(model\)` must be given a module\. Got OrderedDict\.$"):
+        sp.select(network().state_dict())
+    for include in ([nn.Linear], nn.Linear, [0]):
+        with pytest.raises(TypeError, match=r"^`select\(include=...\)` must be a list of patterns for parameter"):
+            sp.select(network(), include=include)

@@ -1,14 +1,19 @@
-"""model -> {name: Parameter}: which weights are to be pruned."""
+"""Selection: model -> {name: Parameter}, the weights to prune.
+
+Imports torch and ``errors``; reports use the same rules to count, trainers and the command to select.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import _SpectralNorm
 
-from softprune.errors import listing
+from softprune.errors import ArgumentError, listing
 
 _LOOK_UP_OR_SCALE = (
     nn.Embedding,
@@ -23,34 +28,50 @@ _LOOK_UP_OR_SCALE = (
 def select(
     model: nn.Module, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
 ) -> dict[str, nn.Parameter]:
-    """The parameters to prune, by name: every weight that multiplies, unless patterns say otherwise.
+    """The prunable weights of a model, by name: those of its convolutions, linear, recurrent and attention layers.
 
-    A weight multiplies when it has two dimensions or more, ``weight`` in the last part of its name, and is neither an
-    embedding nor a normalisation: convolutions, linear layers, recurrent and attention weights; an output layer tied to
-    an embedding is an embedding. Frozen parameters are left out, and those of a weight-normed layer, whose zero rows
-    would be divided by their norm. ``include`` keeps only what a pattern matches, ``exclude`` then drops what a pattern
-    matches. Patterns are globs over parameter names. A full name in ``include`` selects that parameter whatever it is.
-    Tied parameters appear once.
+    A weight is prunable if it is trained, has two dimensions or more and ``weight`` in its name, and is neither an
+    embedding nor a normalisation; an output layer tied to an embedding is an embedding. Tied parameters appear once.
+
+    A layer under ``nn.utils.parametrizations.spectral_norm`` is selected by ``parametrizations.weight.original``: the
+    weight is that tensor over a number, so it has the same zeros. Layers under weight norm (which divides a row of
+    zeros by its norm) and under any other parametrization (which need not keep zeros) are refused unless ``exclude``
+    names them.
+
+    Args:
+        model: the network; DDP, DataParallel and ``torch.compile`` around it are looked through.
+        include: keep only weights whose name matches one of these glob patterns. A full name selects that parameter
+            whatever it is. All prunable weights when None.
+        exclude: then drop those whose name matches one of these glob patterns.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
     >>> list(select(model)), list(select(model, exclude=["3.*"]))
     (['0.weight', '3.weight'], ['0.weight'])
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`select(model)` must be given a module. Got {type(model).__name__}.")
     model = unwrap(model)
-    everything = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if lazy := [name for name, p in everything.items() if isinstance(p, nn.UninitializedParameter)]:
-        raise ValueError(f"{listing(lazy, most=12)} have no shape yet. Run one batch through the model first.")
+    everything = _trained(model)
     chosen = multiplying(model) & everything.keys()
+    computed = set(_computed(model))
+    refused = {name for name, p in everything.items() if id(p) in computed and p.ndim >= 2 and "weight" in name}
     if include is not None:
         patterns = _checked("include", include, everything)
         exact = set(patterns) & everything.keys()
         for pattern in set(patterns) - exact:
-            _refuse_the_empty(pattern, chosen, everything)
+            _refuse_the_empty(pattern, chosen | refused, everything)
         chosen = exact | {name for name in chosen if matches(name, patterns)}
+        refused = {name for name in refused - exact if matches(name, patterns)}
     patterns = _checked("exclude", exclude, everything)
+    if lost := [name for name in everything if name in refused and not matches(name, patterns)]:
+        raise ArgumentError(
+            f"Cannot prune {listing(lost, most=12)}. This is because a parametrization computes the layer's weight "
+            "from them: weight norm would divide a row of zeros by its norm, and others need not keep zeros. Remove "
+            "the parametrization, or name them in `select(exclude=...)`."
+        )
     chosen = {name for name in chosen if not matches(name, patterns)}
     if not chosen:
-        raise ValueError(
+        raise ArgumentError(
             "`select` found nothing to prune: no parameter is left that has two dimensions or more and `weight` in its "
             f"name. Candidates: {listing(everything, most=12)}."
         )
@@ -58,10 +79,9 @@ def select(
 
 
 def multiplying(model: nn.Module) -> set[str]:
-    """The names of all weights that multiply, trained or not."""
+    """The names of all prunable weights, trained or frozen."""
     others = {id(p) for m in model.modules() if isinstance(m, _LOOK_UP_OR_SCALE) for p in m.parameters(recurse=False)}
-    normed = (getattr(m, name, None) for m in model.modules() for name in ("weight_g", "weight_v"))  # by weight_norm
-    others |= {id(p) for p in normed if p is not None}
+    others |= set(_computed(model))
     return {name for name, p in model.named_parameters() if id(p) not in others and is_weight(name, p)}
 
 
@@ -77,8 +97,9 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def is_weight(name: str, p: Tensor) -> bool:
-    """Whether it multiplies, as far as a name and a tensor can tell; an embedding looks the same."""
-    return p.ndim >= 2 and p.numel() > 0 and p.is_floating_point() and "weight" in name.rpartition(".")[2]
+    """Whether a tensor is a prunable weight, as far as its name and shape can tell; an embedding looks the same."""
+    last = name.removesuffix(".original").rpartition(".")[2]  # parametrizations.weight.original
+    return p.ndim >= 2 and p.numel() > 0 and p.is_floating_point() and "weight" in last
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -86,11 +107,34 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    everything = dict(model.named_parameters())
+    trained = {name: p for name, p in everything.items() if p.requires_grad}
+    if not trained:
+        what = f"all {len(everything)} parameters are frozen" if everything else "the model has no parameters"
+        raise ArgumentError(f"`select` found nothing to prune: {what}.")
+    if lazy := [name for name, p in trained.items() if isinstance(p, nn.UninitializedParameter)]:
+        raise ArgumentError(f"{listing(lazy, most=12)} have no shape yet. Run one batch through the model first.")
+    return trained
+
+
+def _computed(model: nn.Module) -> Iterator[int]:
+    """Ids of parameters that a layer computes its weight from in a way that need not keep zeros."""
+    for m in model.modules():
+        if parametrize.is_parametrized(m):
+            for steps in m.parametrizations.values():  # type: ignore[union-attr,operator]
+                if not all(isinstance(step, _SpectralNorm) for step in steps):
+                    yield from (id(p) for p in steps.parameters(recurse=False))
+        for name, p in m.named_parameters(recurse=False):  # nn.utils.weight_norm
+            if name.endswith(("_g", "_v")) and hasattr(m, f"{name[:-2]}_g") and hasattr(m, f"{name[:-2]}_v"):
+                yield id(p)
+
+
 def _refuse_the_empty(pattern: str, weights: Iterable[str], everything: Iterable[str]) -> None:
     if not any(fnmatchcase(name, pattern) for name in weights):
         others = [name for name in everything if fnmatchcase(name, pattern)]
-        raise ValueError(
-            f"`select(include=...)` pattern {pattern!r} matches no weight that multiplies, as far as names tell: only "
+        raise ArgumentError(
+            f"`select(include=...)` pattern {pattern!r} matches no prunable weight, as far as names tell: only "
             f"{listing(others, most=5)}. Give full names to prune them all the same."
         )
 
@@ -101,12 +145,17 @@ def _checked(argument: str, patterns: Iterable[str], candidates: Iterable[str]) 
             f"`select({argument}=...)` must be a list of patterns. Got the string {patterns!r}: "
             f"write `{argument}=[{patterns!r}]`."
         )
-    names, patterns = list(candidates), list(patterns)
-    for pattern in patterns:
+    given = list(patterns) if isinstance(patterns, Iterable) else [patterns]
+    if not all(isinstance(pattern, str) for pattern in given):
+        raise TypeError(
+            f"`select({argument}=...)` must be a list of patterns for parameter names, such as 'layer1.*'. Got {given}."
+        )
+    names = list(candidates)
+    for pattern in given:
         if not any(fnmatchcase(name, pattern) for name in names):
             near = difflib.get_close_matches(pattern, names, n=5, cutoff=0.3) or names
-            raise ValueError(
+            raise ArgumentError(
                 f"`select({argument}=...)` pattern {pattern!r} matches no trainable parameter. "
                 f"Candidates: {listing(near, most=12)}."
             )
-    return patterns
+    return given

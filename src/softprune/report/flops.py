@@ -1,7 +1,7 @@
-"""How often a model multiplies each of its weights, seen in the operations that it makes.
+"""How often a model multiplies each of its weights, counted in the operations that it runs.
 
 Whatever a layer is called, its weight ends up in a matrix product or a convolution. A dispatch mode sees them all:
-linear layers and convolutions, attention, recurrent layers, weights that are tied, cut into parts or cast.
+linear layers and convolutions, attention, recurrent layers, weights that are tied, sliced or cast.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from softprune.errors import ArgumentError
 from softprune.selection import unwrap
 
 _CASTS = {torch.ops.aten._to_copy.default, torch.ops.aten.clone.default}
 
 
 def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
-    """How often each weight is multiplied when the model computes ``example``, for one sample of its batch. The first
-    tensor's first dimension is the batch.
+    """How often each weight is multiplied when the model processes one sample.
+
+    Args:
+        model: the network; it runs once, in evaluation mode.
+        *example: its inputs, for one batch; the first dimension of the first tensor is the batch size.
 
     >>> flops_per_weight(nn.Conv2d(3, 8, 3, padding=1), torch.zeros(2, 3, 10, 10))
     {'weight': 100.0}
@@ -31,9 +35,9 @@ def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
     model = unwrap(model)
     batch = next((len(x) for x in _tensors(example) if x.dim() > 0), 0)
     if batch < 1:
-        raise ValueError("`flops_per_weight(model, *example)` needs an example with at least one sample.")
+        raise ArgumentError("`flops_per_weight(model, *example)` needs an example with at least one sample.")
     if any(p.is_meta for p in model.parameters()):
-        raise ValueError("`flops_per_weight(model, *example)` needs a model with memory, not on the meta device.")
+        raise ArgumentError("`flops_per_weight(model, *example)` needs a model with memory, not on the meta device.")
     counter = _Counter(model)
     training = [module for module in model.modules() if module.training]
     try:
@@ -47,12 +51,12 @@ def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
 
 @contextmanager
 def _product_by_product() -> Iterator[None]:
-    """Attention and recurrent layers as single operations would hide theirs."""
+    """Turn off fused attention and RNN kernels, which hide their products."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # oneDNN's, about GPUs that are not there
+            warnings.simplefilter("ignore")  # oneDNN warns of missing GPUs
             with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
                 yield
     finally:
@@ -60,7 +64,7 @@ def _product_by_product() -> Iterator[None]:
 
 
 class _Counter(TorchDispatchMode):
-    """Counts the multiplications of each parameter, which is known by its place in memory."""
+    """Counts the multiplications of each parameter, which it recognises by its address in memory."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -80,14 +84,14 @@ class _Counter(TorchDispatchMode):
         return out
 
     def _name(self, tensor: Tensor) -> Any:
-        """The parameter that this is, or a part or a copy of; recurrent layers keep all of theirs in one memory."""
+        """The parameter whose memory holds this tensor; a recurrent layer keeps all of its weights in one block."""
         begin = tensor.data_ptr()
         inside = (name for p, name in self._places if p.data_ptr() <= begin < p.data_ptr() + p.nbytes)
         return next(inside, None)
 
 
 def _tensors(example: Any) -> Iterator[Tensor]:
-    """Those in lists and dictionaries too, in order."""
+    """The tensors of nested lists and dictionaries, in order."""
     if isinstance(example, Tensor):
         yield example
     elif isinstance(example, Mapping):
