@@ -1,198 +1,119 @@
-"""Whoever saves the optimizer saves the pruning: θ, the step and d inside ``optimizer.state_dict()``.
+"""Whoever saves the optimizer saves the pruning: our entries inside ``optimizer.state_dict()``.
 
-The entries are put beside the optimizer's own when a state dict is made, and taken out again before the
-optimizer loads one: ``optimizer.state`` itself never holds them (Adam takes a parameter with any state for
-initialised, and would miss ``exp_avg``). There they are per-parameter entries, which every checkpointing
-library carries, renames and shards like a momentum buffer.
+An entry is a tensor or a number of one parameter: {parameter: {key: value}}, under keys that begin with ``PREFIX``. The
+entries are put beside the optimizer's own when a state dict is made, and taken out again before the optimizer loads
+one: ``optimizer.state`` itself never holds them (Adam takes a parameter with any state for initialised, and would miss
+``exp_avg``). As per-parameter entries every checkpointing library carries, renames and shards them like a momentum
+buffer. What the keys mean is the business of whoever attaches: a pruner saves θ, a rival method its masks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from softprune.attach.hooks import numbers
+from softprune.attach.lookup import indices
 
-THETA = "softprune.theta"
-STEP = "softprune.step"
-THRESHOLD = "softprune.threshold"
-VALUE = "softprune.value"
-CONTROL = "softprune.control."
-COMPLETE = "softprune.complete"  # while a state dict is loaded: its entries, for the optimizer's next pruner
+PREFIX = "softprune."
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What resuming needs: the step, θ and d of each pruned parameter, and the threshold's own state: the values of its
-    parameters, or a controller's numbers."""
-
-    step: int
-    thetas: Sequence[Tensor]
-    thresholds: Sequence[float] | None
-    values: Sequence[Tensor]
-    control: dict[str, float]
+Entries = Mapping[Tensor, Mapping[str, Any]]
+"""{parameter: {key: tensor or number}}."""
 
 
 def attach(
     optimizer: Optimizer,
-    params: Mapping[str, Tensor],
-    trained: Sequence[Tensor],
+    owners: Sequence[Tensor],
     *,
-    snapshot: Callable[[], Snapshot],
-    refuse: Callable[[dict[str, float]], None],
-    restore: Callable[[Snapshot], None],
+    save: Callable[[], Entries],
+    check: Callable[[Entries], None],
+    load: Callable[[Entries], None],
 ) -> list[RemovableHandle]:
-    """Let the optimizer's state dicts carry the snapshot, and restore it when one is loaded; nothing is loaded where
-    ``refuse`` objects to the threshold's own state."""
-    loading: list[Snapshot] = []
+    """Let the optimizer's state dicts carry entries of the parameters ``owners``.
+
+    ``save()`` gives them. When a state dict is loaded, ``check(entries)`` may refuse it before anything has changed;
+    ``load(entries)`` takes them after the optimizer has taken its own.
+    """
+    loading: list[Entries] = []
+    restored = optimizer.state  # which loading replaces
 
     def saved(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        return insert(state_dict, snapshot(), numbers(optimizer, params.values()), numbers(optimizer, trained))
+        entries = save()
+        return _insert(state_dict, dict(zip(indices(optimizer, entries), entries.values(), strict=True)))
 
     def loads(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        rest, found = extract(state_dict, params, numbers(optimizer, params.values()), numbers(optimizer, trained))
-        _refuse_other_shapes(found.values, trained)
-        refuse(found.control)
-        loading[:] = [found]
+        rest, found = _extract(state_dict, indices(optimizer, owners))
+        entries = dict(zip(owners, found, strict=True))
+        check(entries)
+        loading[:] = [entries]
         return rest
 
     def loaded(_: Optimizer) -> None:
-        restore(loading.pop())
+        nonlocal restored
+        restored = optimizer.state
+        _drop_leftovers(optimizer)
+        load(loading.pop())
+
+    def steps(*_: Any) -> None:
+        """At the first step after a load, which not every optimizer tells its hooks about."""
+        nonlocal restored
+        if optimizer.state is not restored:
+            restored = optimizer.state
+            _refuse_unrestored(optimizer, owners)
 
     return [
         optimizer.register_state_dict_post_hook(saved),
         optimizer.register_load_state_dict_pre_hook(loads),
         optimizer.register_load_state_dict_post_hook(loaded),
+        optimizer.register_step_pre_hook(steps),
     ]
 
 
-def insert(
-    state_dict: dict[str, Any], snapshot: Snapshot, pruned: Sequence[int], trained: Sequence[int]
-) -> dict[str, Any]:
-    """``state_dict`` with the snapshot in it; ``pruned`` and ``trained`` number parameters as it does.
-
-    Each parameter gets an entry: torch.distributed.checkpoint expects one for all of them or for none.
-    """
-    entries: dict[Any, Any] = {key: {} for group in state_dict["param_groups"] for key in group["params"]}
-    entries |= {key: dict(entry) for key, entry in state_dict["state"].items()}
-    for i, key in enumerate(pruned):
-        entries[key].update({THETA: snapshot.thetas[i], STEP: snapshot.step})
-        if snapshot.thresholds is not None:
-            entries[key][THRESHOLD] = snapshot.thresholds[i]
-    # once is enough: a controller has numbers for each parameter
-    entries[pruned[0]].update({CONTROL + name: value for name, value in snapshot.control.items()})
-    for key, value in zip(trained, snapshot.values, strict=True):
-        entries[key][VALUE] = value
-    return {**state_dict, "state": entries}
+def holds_entries(optimizer: Optimizer, p: Tensor) -> bool:
+    """Whether entries were loaded for a parameter while nobody was attached to take them."""
+    return any(str(key).startswith(PREFIX) for key in optimizer.state.get(p, ()))
 
 
-def extract(
-    state_dict: dict[str, Any], params: Mapping[str, Tensor], pruned: Sequence[int], trained: Sequence[int]
-) -> tuple[dict[str, Any], Snapshot]:
-    """The state dict that the optimizer itself understands, and the snapshot that was in it."""
-    complete = state_dict.get(COMPLETE, state_dict["state"])
+def _insert(state_dict: dict[str, Any], added: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Each parameter gets an entry: torch.distributed.checkpoint expects one for all of them or for none."""
+    state: dict[Any, Any] = {key: {} for group in state_dict["param_groups"] for key in group["params"]}
+    state |= {key: dict(entry) for key, entry in state_dict["state"].items()}
+    for key, values in added.items():
+        state[key].update({PREFIX + name: value for name, value in values.items()})
+    return {**state_dict, "state": state}
+
+
+def _extract(state_dict: dict[str, Any], owners: Sequence[int]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The state dict without the entries of the owners, and these. Saved keys are matched to parameters by order."""
     keys = [key for group in state_dict["param_groups"] for key in group["params"]]
-    entries = {number: complete.get(key, {}) for number, key in enumerate(keys)}
-    found = [entries.get(number, {}) for number in pruned]
-    _refuse_foreign(params, {name: entry.get(THETA) for name, entry in zip(params, found, strict=True)})
-    values = [entries.get(number, {}).get(VALUE) for number in trained]
-    if any((THRESHOLD in entry) == bool(trained) for entry in found) or any(v is None for v in values):
-        raise ValueError(_WRONG_THRESHOLD)
-    snapshot = Snapshot(
-        step=int(found[0][STEP]),
-        thetas=[entry[THETA] for entry in found],
-        thresholds=None if trained else [float(entry[THRESHOLD]) for entry in found],
-        values=values,
-        control={k.removeprefix(CONTROL): v for k, v in found[0].items() if k.startswith(CONTROL)},
-    )
-    return {**state_dict, "state": dict(_without_ours(complete)), COMPLETE: complete}, snapshot
+    state = dict(state_dict["state"])
+    found = []
+    for key in (keys[index] if index < len(keys) else None for index in owners):
+        entry = state.get(key, {})
+        found.append({name.removeprefix(PREFIX): value for name, value in entry.items() if _ours(name)})
+        state[key] = {name: value for name, value in entry.items() if not _ours(name)}
+    return {**state_dict, "state": {key: entry for key, entry in state.items() if entry}}, found
 
 
-def to_dict(snapshot: Snapshot, params: Mapping[str, Tensor]) -> dict[str, Any]:
-    thresholds = snapshot.thresholds
-    return {
-        "step": snapshot.step,
-        "theta": dict(zip(params, snapshot.thetas, strict=True)),
-        "threshold": None if thresholds is None else dict(zip(params, thresholds, strict=True)),
-        "values": list(snapshot.values),
-        "control": dict(snapshot.control),
-    }
+def _drop_leftovers(optimizer: Optimizer) -> None:
+    """Entries of parameters that nobody attached to."""
+    for p, entry in list(optimizer.state.items()):
+        for name in [name for name in entry if _ours(name)]:
+            del entry[name]
+        if not entry:
+            del optimizer.state[p]
 
 
-def from_dict(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> Snapshot:
-    if not {"step", "theta", "threshold", "values", "control"} <= state_dict.keys():
-        raise ValueError("Cannot load this state: it is none that `Pruner.state_dict()` gave.")
-    saved, thresholds = state_dict["theta"], state_dict["threshold"]
-    _refuse_foreign(params, {name: saved.get(name) for name in params})
-    if (thresholds is None) != bool(trained) or len(state_dict["values"]) != len(trained):
-        raise ValueError(_WRONG_THRESHOLD)
-    _refuse_other_shapes(state_dict["values"], trained)
-    return Snapshot(
-        step=state_dict["step"],
-        thetas=[saved[name] for name in params],
-        thresholds=None if thresholds is None else [thresholds[name] for name in params],
-        values=state_dict["values"],
-        control=state_dict["control"],
-    )
+def _ours(name: object) -> bool:
+    return str(name).startswith(PREFIX)
 
 
-_WRONG_THRESHOLD = (
-    "Cannot load this state: its threshold is trained and the pruner's is not, the other way round, or has other "
-    "parameters of its own. "
-    "Build the Pruner with the kind of threshold that the state was saved with."
-)
-
-
-def refuse_loaded(optimizer: Optimizer, params: Mapping[str, Tensor]) -> None:
-    """A state with hidden weights, loaded when there was no pruner to take them."""
-    for name, p in params.items():
-        if THETA in optimizer.state.get(p, {}):
-            raise ValueError(
-                f"The optimizer's state holds hidden weights for {name!r}, from a run that was pruned. Build the "
-                "Pruner first, and load the optimizer's state then: it resumes the pruning."
-            )
-
-
-def refuse_unrestored(optimizer: Optimizer, p: Tensor) -> None:
-    """A state that was loaded past the hooks, seen on one parameter: the pruner would go on from nothing."""
-    if THETA in optimizer.state.get(p, ()):
+def _refuse_unrestored(optimizer: Optimizer, owners: Sequence[Tensor]) -> None:
+    if any(holds_entries(optimizer, p) for p in owners):
         raise RuntimeError(
             f"A state was loaded, and the pruning was not resumed: {type(optimizer).__name__}.load_state_dict runs no "
             "hooks. Save `pruner.state_dict()` beside the optimizer's, and load it with `pruner.load_state_dict()`."
         )
-
-
-def _refuse_other_shapes(values: Sequence[Tensor], trained: Sequence[Tensor]) -> None:
-    if [value.shape for value in values] != [p.shape for p in trained]:
-        raise ValueError(
-            "Cannot load this state: its trained thresholds have other shapes. One that all parameters share is not "
-            "one for each of them. Build the Pruner with the kind of threshold that the state was saved with."
-        )
-
-
-def _refuse_foreign(params: Mapping[str, Tensor], thetas: Mapping[str, Tensor | None]) -> None:
-    for name, p in params.items():
-        theta = thetas[name]
-        if theta is None:
-            raise ValueError(
-                f"Cannot load this state: it holds no hidden weights for {name!r}. It was saved without a pruner, "
-                "or for another model; or torch.distributed.checkpoint dropped them, as it does with "
-                "`flatten_optimizer_state_dict=True`: leave that off. To start pruning from a state without any, load "
-                "it before building the Pruner."
-            )
-        if theta.shape != p.shape:
-            raise ValueError(
-                f"Cannot load this state: {name!r} has the shape {tuple(p.shape)}, and the state holds "
-                f"{tuple(theta.shape)}. It is the state of another model."
-            )
-
-
-def _without_ours(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    for key, entry in entries.items():
-        if rest := {k: v for k, v in entry.items() if not str(k).startswith("softprune.")}:
-            yield key, rest

@@ -1,7 +1,7 @@
 """Columns: one level (d, or k) for each pruned parameter.
 
-A column is a list of numbers where the host knows them, and a vector on the device where they are trained, so that no
-step waits for the device.
+A column is a list where the host knows its numbers, and a vector on the device where they are trained, so that no step
+waits for the device. A level may also be a tensor of its parameter's shape: a threshold for each weight.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Column = Sequence[float] | Tensor
-"""One level for each parameter: numbers known to the host, or a vector on the device."""
+Level = float | Tensor
+"""What one parameter's prox is given: a number, a 0-dimensional tensor, or one number for each weight."""
+
+Column = Sequence[Level] | Tensor
+"""One level for each parameter: a list known to the host, or a vector on the device."""
 
 Columns = tuple[Column, ...]
-"""All that a prox asks for: ``(d,)``, or ``(d, k)`` for GPO."""
+"""All that a prox reads: ``(d,)``, or ``(d, k)`` for GPO."""
 
 
 def take(column: Any, indices: list[int]) -> Any:
-    """Part of a column, without making the device wait for an index."""
+    """Part of a column, without an index tensor, so without a host sync."""
     if len(indices) == len(column):
         return column
     part = [column[i] for i in indices]
@@ -32,18 +35,20 @@ def beside(level: Any, tensor: Tensor) -> Any:
     return level.to(tensor.device) if isinstance(level, Tensor) else level
 
 
-def levels(column: Column, tensors: Sequence[Tensor]) -> Iterable[Any]:
+def placed(column: Column, tensors: Sequence[Tensor]) -> Iterable[Any]:
     """A column's levels, each beside its tensor."""
-    if not isinstance(column, Tensor):
+    if is_scalar(column) and not isinstance(column, Tensor):
         return column
-    return [beside(level, tensor) for level, tensor in zip(column.unbind(), tensors, strict=True)]
+    return [beside(level, tensor) for level, tensor in zip(column, tensors, strict=True)]
 
 
-def rest(k: Any, like: Tensor) -> Tensor:
-    """1 − k as a number of the tensor's type: torch would round it on one device and not on another."""
-    return torch.as_tensor(1 - k, dtype=like.dtype)
+def is_scalar(column: Column) -> bool:
+    """Whether a column has one number for each parameter, not one for each weight."""
+    return isinstance(column, Tensor) or not isinstance(column[0], Tensor)
 
 
 def floats(column: Column) -> list[float]:
-    """A column, read by the host."""
-    return [float(x) for x in (column.tolist() if isinstance(column, Tensor) else column)]
+    """A column, read by the host; means where each weight has a level of its own."""
+    if isinstance(column, Tensor):
+        return [float(x) for x in column.tolist()]
+    return [float(level.mean()) if isinstance(level, Tensor) else float(level) for level in column]

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from softprune.kernels.columns import Column
-
 try:
     import triton
     import triton.language as tl
@@ -93,7 +91,7 @@ class Pairs:
             )
 
 
-def on_device(d: Column, device: torch.device) -> Tensor:
+def on_device(d: Sequence[float] | Tensor, device: torch.device) -> Tensor:
     """The thresholds as a vector on the device."""
     if isinstance(d, Tensor):
         return d.to(device, non_blocking=True).contiguous()
@@ -103,7 +101,7 @@ def on_device(d: Column, device: torch.device) -> Tensor:
 
 
 def upload(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers to the device, through pinned memory: the host does not wait."""
+    """Numbers to the device, through pinned memory, without a host sync."""
     return torch.tensor(values, dtype=dtype, device="cpu").pin_memory().to(device, non_blocking=True)
 
 

@@ -34,13 +34,25 @@ def totals(values: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         if (key := sharding(p)) is not None:
             alike.setdefault(key, []).append(i)
     whole = values
-    for (mesh, placements), members in alike.items():
-        partial = [Replicate() if placement.is_replicate() else Partial() for placement in placements]
-        if len(members) == len(parameters):  # as FSDP2 does it: no index, for which the device would be waited for
-            return DTensor.from_local(values, mesh, partial).full_tensor()
-        sums = DTensor.from_local(values[members], mesh, partial).full_tensor()
+    for spread, members in alike.items():
+        if len(members) == len(parameters):  # as FSDP2 does it: no index tensor, so no host sync
+            return total(values, spread)
+        sums = total(values[members], spread)
         whole = whole.index_copy(0, torch.tensor(members, device=whole.device), sums)
     return whole
+
+
+def total(value: Tensor, sharding: Any) -> Tensor:
+    """A sum over this process's shard -> the sum over the whole tensor, which is spread as ``sharding`` says."""
+    if sharding is None:
+        return value
+    mesh, placements = sharding
+    return DTensor.from_local(value, mesh, _partial(placements)).full_tensor()
+
+
+def _partial(placements: Any) -> list[Any]:
+    """How sums over shards are spread: a part of the sum where the tensor was cut, the same where it was copied."""
+    return [Replicate() if placement.is_replicate() else Partial() for placement in placements]
 
 
 def is_sharded(tensor: Tensor) -> bool:

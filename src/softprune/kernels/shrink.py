@@ -7,12 +7,12 @@ operations do the same tensor by tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from softprune.kernels.columns import Column, levels, rest
+from softprune.kernels.columns import Column, is_scalar, placed
 from softprune.kernels.pairs import Pairs, on_device
 
 try:
@@ -24,16 +24,16 @@ except ImportError:  # a CPU build of torch brings no Triton
 
 
 def soft_threshold(pairs: Pairs, *columns: Column) -> None:
-    """w ← S_d(θ) for every pair, in place, without waiting for the device; with k after d, (1 − k)·S_d(θ) + k·θ."""
-    if pairs.launchable:
+    """w ← S_d(θ) for every pair, in place, without a host sync; with k after d, (1 − k)·S_d(θ) + k·θ."""
+    if pairs.launchable and all(map(is_scalar, columns)):
         constants = {"BLEND": len(columns) == 2, "COMPUTE": pairs.compute}
         pairs.launch(_soft_threshold_kernel, *_two(columns, pairs), len(pairs.xs), **constants)
         return
-    placed = [levels(column, pairs.thetas) for column in columns]
-    for w, theta, d, *blend in zip(pairs.xs, pairs.thetas, *placed, strict=True):
+    levels = [placed(column, pairs.thetas) for column in columns]
+    for w, theta, d, *blend in zip(pairs.xs, pairs.thetas, *levels, strict=True):
         torch.clamp(theta, -d, d, out=w)
         for k in blend:
-            w.mul_(rest(k, w))
+            w.mul_(complement(k, w))
         torch.sub(theta, w, out=w)
 
 
@@ -43,7 +43,8 @@ def subgradient(pairs: Pairs, *columns: Column, overwrite: bool) -> list[Tensor]
     d alone   dL/dθ = dL/dw where |θ| > d, else 0         dL/dd = −Σ dL/dw · sign(θ) over |θ| > d
     d and k   dL/dθ = dL/dw where |θ| > d, else k·dL/dw   dL/dd is 1 − k times that, dL/dk = Σ dL/dw · clamp(θ, −d, d)
     """
-    sums = (_launch_subgradient if pairs.launchable else _loop_subgradient)(pairs, columns, overwrite)
+    one_launch = pairs.launchable and all(map(is_scalar, columns))
+    sums = (_launch_subgradient if one_launch else _loop_subgradient)(pairs, columns, overwrite)
     return [x.to(column) for x, column in zip(sums, columns, strict=True) if isinstance(column, Tensor)]
 
 
@@ -58,8 +59,8 @@ def _launch_subgradient(pairs: Pairs, columns: Sequence[Column], overwrite: bool
 def _loop_subgradient(pairs: Pairs, columns: Sequence[Column], overwrite: bool) -> list[Tensor]:
     device = pairs.thetas[0].device
     sums = []
-    placed = [levels(column, pairs.thetas) for column in columns]
-    for grad, theta, d, *blend in zip(pairs.xs, pairs.thetas, *placed, strict=True):
+    levels = [placed(column, pairs.thetas) for column in columns]
+    for grad, theta, d, *blend in zip(pairs.xs, pairs.thetas, *levels, strict=True):
         outside = theta.abs() > d
         turned = torch.where(outside, grad, 0.0)
         slopes = [-(turned * theta.sign()).sum(dtype=pairs.sums)]
@@ -72,10 +73,15 @@ def _loop_subgradient(pairs: Pairs, columns: Sequence[Column], overwrite: bool) 
     return [torch.stack(column) for column in zip(*sums, strict=True)]
 
 
+def complement(k: Any, like: Tensor) -> Tensor:
+    """1 − k as a number of the tensor's type: torch would round it on one device and not on another."""
+    return torch.as_tensor(1 - k, dtype=like.dtype)
+
+
 def _two(columns: Sequence[Column], pairs: Pairs) -> tuple[Tensor, Tensor]:
     """d and k on the device; where there is no k, kernels are given d twice, and use one."""
-    placed = [on_device(column, pairs.table.device) for column in columns]
-    return placed[0], placed[-1]
+    vectors = [on_device(column, pairs.table.device) for column in columns]  # type: ignore[arg-type]
+    return vectors[0], vectors[-1]
 
 
 if triton is not None:

@@ -1,4 +1,4 @@
-"""The soft threshold, and its blend with the identity."""
+"""The soft threshold, and its blend with the identity. A kernel maps all parameters in one launch."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import torch
 from torch import Tensor
 
 from softprune.kernels import shrink
-from softprune.kernels.columns import Column, rest
+from softprune.kernels.columns import Column, Level
 from softprune.kernels.pairs import Pairs
-from softprune.prox.base import Level, Prox
+from softprune.prox.base import Prox
 
 
-def _clip(theta: Tensor, d: Any) -> Tensor:
-    return theta.clamp(min=-d).clamp(max=d)  # clamp(-d, d) forgets the gradient of −d where d = 0
+class _Shrinkage(Prox):
+    """θ − (1 − k)·clamp(θ, −d, d): what the two have in common is their kernel."""
 
-
-class _InOneLaunch(Prox):
-    """Soft thresholds, blended or not, which a kernel maps for all parameters at once."""
+    separable = convex = True
 
     def write(self, weights: Pairs, *columns: Column) -> None:
         shrink.soft_threshold(weights, *columns)
@@ -29,8 +27,8 @@ class _InOneLaunch(Prox):
 
 
 @dataclass(frozen=True)
-class SoftThreshold(_InOneLaunch):
-    """w = S_d(θ) = sign(θ) · max(|θ| − d, 0).
+class SoftThreshold(_Shrinkage):
+    """w = S_d(θ) = sign(θ) · max(|θ| − d, 0), the prox of d·|w|.
 
     Written as θ − clamp(θ, −d, d): the same number, and never 0/0.
 
@@ -38,11 +36,13 @@ class SoftThreshold(_InOneLaunch):
     tensor([-1.,  0.,  0.,  0.,  1.])
     """
 
+    thresholds = True
+
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
         (d,) = levels
         return theta - _clip(theta, d)
 
-    def penalty(self, w: Tensor, *levels: Level) -> Tensor:
+    def regularizer(self, w: Tensor, *levels: Level) -> Tensor:
         (d,) = levels
         return d * w.abs()
 
@@ -52,10 +52,10 @@ class SoftThreshold(_InOneLaunch):
 
 
 @dataclass(frozen=True)
-class Blend(_InOneLaunch):
+class Blend(_Shrinkage):
     """w = (1 − k) · S_d(θ) + k · θ: between the identity (k = 1) and the soft threshold (k = 0).
 
-    |w| <= k·d wherever |θ| <= d: small, but zero only when k is. ``final`` lets go of k.
+    |w| <= k·d wherever |θ| <= d: small, but zero only when k is. ``exact`` lets go of k.
 
     >>> Blend()(torch.tensor([0.5, 2.0]), 1.0, 0.5)
     tensor([0.2500, 1.5000])
@@ -65,9 +65,9 @@ class Blend(_InOneLaunch):
 
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
         d, k = levels
-        return theta - rest(k, theta) * _clip(theta, d)
+        return theta - shrink.complement(k, theta) * _clip(theta, d)
 
-    def penalty(self, w: Tensor, *levels: Level) -> Tensor:
+    def regularizer(self, w: Tensor, *levels: Level) -> Tensor:
         d, k = levels
         inside = torch.where(w == 0, w, w * w / (2 * k))  # never 0/0 as k -> 0
         return (1 - k) * torch.where(w.abs() <= k * d, inside, d * (w.abs() - k * d / 2))
@@ -77,6 +77,10 @@ class Blend(_InOneLaunch):
         inside = torch.where(w == 0, w, w / k)
         return torch.where(w.abs() <= k * d, inside, w + (1 - k) * d * w.sign())
 
-    def final(self, theta: Tensor, w: Tensor, *levels: Level) -> Tensor:
+    def exact(self, theta: Tensor, w: Tensor, *levels: Level) -> Tensor:
         d, _ = levels
         return SoftThreshold()(theta, d)
+
+
+def _clip(theta: Tensor, d: Any) -> Tensor:
+    return theta.clamp(min=-d).clamp(max=d)  # clamp(-d, d) forgets the gradient of −d where d = 0

@@ -9,23 +9,25 @@ Sharded parameters (DTensor, as FSDP2 makes them) are handled shard by shard: ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
+from softprune.kernels.columns import Columns, beside
 from softprune.kernels.pairs import Pairs
 from softprune.kernels.sharding import is_sharded, local
+from softprune.prox.base import Prox
 
 
 class Hidden:
     """θ for each of the given parameters."""
 
     def __init__(self, params: Mapping[str, nn.Parameter]) -> None:
-        self.names = list(params)
-        self.params = list(params.values())
+        self.names: Sequence[str] = list(params)
+        self.params: Sequence[nn.Parameter] = list(params.values())
         self._thetas = [p.detach().clone() for p in self.params]
         self._any_sharded = any(is_sharded(p) for p in self.params)
         self.revealed = False
@@ -68,17 +70,22 @@ class Hidden:
         """Let the parameters hold θ."""
         for p, theta in zip(self._locals, self.thetas, strict=True):
             p.data = theta
+        self._versions = self._seen()
         self.revealed = True
 
-    def conceal(self) -> None:
-        """Let the parameters hold w; θ is what they held, also where an optimizer gave them other memory."""
+    def conceal(self) -> bool:
+        """Let the parameters hold w; θ is what they held, also where an optimizer gave them other memory. Whether θ
+        was written to since ``reveal``, as far as autograd knows."""
+        written = self._seen() != self._versions
         for p, part, w, theta in zip(self.params, self._locals, self.ws, self.thetas, strict=True):
             if self.revealed and part.data_ptr() != theta.data_ptr():
                 theta.copy_(part.data)
+                written = True
             part.data = w
             increment_version(p)  # w is about to be written as ``data``, which autograd does not see
         self._versions = self._seen()
         self.revealed = False
+        return written
 
     def changed(self) -> list[int]:
         """Which parameters were written to, moved or replaced since ``conceal``, by someone else."""
@@ -88,21 +95,17 @@ class Hidden:
             if now != then or (local(p) if self._any_sharded else p).data_ptr() != w.data_ptr()
         ]
 
-    def followed(
-        self, i: int, expected: Callable[[Tensor, Tensor, int], None], inverse: Callable[[Tensor, int], Tensor]
-    ) -> Tensor:
-        """θ for what parameter i holds now: θ follows w where w is not what was left there.
-
-        ``expected(out, theta, i)`` writes what parameter i would hold; ``inverse(w, i)`` gives a θ for w.
-        """
+    def follow(self, i: int, prox: Prox, levels: Columns) -> Tensor:
+        """θ for what parameter i holds now: a θ that maps to w, where w is not what pruning wrote there."""
         p = self.params[i]
         theta = self._thetas[i].to(device=p.device, dtype=p.dtype, copy=True)
         if local(theta).stride() != local(p).stride():  # as after model.to(memory_format=...)
             theta = torch.empty_like(p, requires_grad=False).copy_(theta)
         w, hidden = local(p).data, local(theta)
-        left = torch.empty_like(hidden)
-        expected(left, hidden, i)
-        hidden.copy_(torch.where(w == left, hidden, inverse(w, i)))
+        written = torch.empty_like(hidden)
+        prox.write(Pairs([written], [hidden]), *(column[i : i + 1] for column in levels))
+        inverse = prox.inverse(w, *(beside(column[i], w) for column in levels))
+        hidden.copy_(torch.where(w == written, hidden, inverse))
         return theta
 
     def adopt(self, thetas: Mapping[int, Tensor]) -> None:

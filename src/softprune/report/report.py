@@ -4,37 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from softprune.kernels.sharding import local, totals
+from softprune.errors import ArgumentError
+from softprune.kernels.sharding import local, sharding, total
 from softprune.pruner.pruner import Pruner
 from softprune.report import markdown
+from softprune.report.masks import Mask
 from softprune.selection import is_weight, matches, multiplying, unwrap
 
-_last_seen: WeakKeyDictionary[Pruner, dict[str, Tensor]] = WeakKeyDictionary()  # one bit for each weight
+_FIELDS = ("name", "shape", "parameters", "zeros", "threshold", "dropped", "regrown")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One pruned parameter. ``left`` and ``returned`` count weights that became zero, and that stopped being
-    zero, since the report before; None in a first report and where there is no pruner."""
+    """One pruned parameter. ``dropped`` and ``regrown`` count weights that became zero, and that stopped being zero,
+    since an earlier report (``Report.since``); None where there is none to compare with."""
 
     name: str
     shape: tuple[int, ...]
     parameters: int
     zeros: int
     threshold: float | None = None
-    left: int | None = None
-    returned: int | None = None
+    dropped: int | None = None
+    regrown: int | None = None
+    mask: Mask | None = field(default=None, repr=False, compare=False)
 
     @property
     def sparsity(self) -> float:
         return self.zeros / self.parameters if self.parameters else 0.0
+
+    def since(self, earlier: Layer) -> Layer:
+        if self.mask is None or earlier.mask is None:
+            raise ArgumentError("`Report.since` compares two reports of one pruner. Got one that was read from a file.")
+        dropped, regrown = self.mask.changes(earlier.mask)
+        return replace(self, dropped=dropped, regrown=regrown)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**{name: getattr(self, name) for name in _FIELDS}, "shape": list(self.shape), "sparsity": self.sparsity}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Self:
+        old = {"dropped": row.get("left"), "regrown": row.get("returned")}  # as they were called before November 2026
+        values = {name: row.get(name, old.get(name)) for name in _FIELDS}
+        return cls(**{**values, "shape": tuple(row["shape"])})
 
 
 @dataclass(frozen=True)
@@ -43,6 +60,12 @@ class Report:
     the report of a pruner, which knows no model, those of the optimizer.
 
     Prints as a table; ``to_dict()`` for machines, ``to_markdown()`` for documents.
+
+    Args:
+        layers: the pruned parameters.
+        not_pruned: {name: size} of all the others.
+        step: completed optimizer steps; None where there is no pruner.
+        penalty: the L1 penalty that the last step implied; None where parameters differ, or there is no pruner.
     """
 
     layers: tuple[Layer, ...]
@@ -69,14 +92,24 @@ class Report:
         return tuple(layer.name for layer in self.layers if layer.zeros == layer.parameters)
 
     @property
-    def left(self) -> int | None:
-        """How many weights became zero since the last report of this pruner; None if there was none."""
-        return _sum(layer.left for layer in self.layers)
+    def dropped(self) -> int | None:
+        """How many weights became zero since the report that this one was compared with; None if it was not."""
+        return _sum(layer.dropped for layer in self.layers)
 
     @property
-    def returned(self) -> int | None:
-        """How many came back since then."""
-        return _sum(layer.returned for layer in self.layers)
+    def regrown(self) -> int | None:
+        """How many weights stopped being zero since then: hidden weights go on learning, and some outgrow d."""
+        return _sum(layer.regrown for layer in self.layers)
+
+    def since(self, earlier: Report) -> Report:
+        """This report with ``dropped`` and ``regrown``, counted since an earlier report of the same pruner.
+
+        Args:
+            earlier: what ``summarize`` gave then. It holds one bit for each weight.
+        """
+        if [layer.name for layer in self.layers] != [layer.name for layer in earlier.layers]:
+            raise ArgumentError("`Report.since(earlier)` must be a report on the same parameters.")
+        return replace(self, layers=tuple(map(Layer.since, self.layers, earlier.layers)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON has them."""
@@ -86,24 +119,21 @@ class Report:
             "sparsity": self.sparsity,
             "parameters": self.parameters,
             "zeros": self.zeros,
-            "left": self.left,
-            "returned": self.returned,
+            "dropped": self.dropped,
+            "regrown": self.regrown,
             "zeroed": list(self.zeroed),
             "not_pruned": dict(self.not_pruned),
-            "layers": [
-                {**asdict(layer), "shape": list(layer.shape), "sparsity": layer.sparsity} for layer in self.layers
-            ],
+            "layers": [layer.to_dict() for layer in self.layers],
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The report that ``to_dict`` wrote."""
-        names = [field.name for field in fields(Layer)]
-        layers = (Layer(**{**{n: row[n] for n in names}, "shape": tuple(row["shape"])}) for row in values["layers"])
-        return cls(tuple(layers), values["not_pruned"], values["step"], values["penalty"])
+        layers = tuple(map(Layer.from_dict, values["layers"]))
+        return cls(layers, values["not_pruned"], values["step"], values["penalty"])
 
     def to_markdown(self) -> str:
-        """A table of the layers, and what is to be said below it."""
+        """A table of the layers, and the totals below it."""
         head, *rows = self._rows()
         return f"{markdown.table(head, rows, words=2)}\n\n" + "\n".join(f"- {line}" for line in self._footer())
 
@@ -119,7 +149,7 @@ class Report:
 
     def _rows(self) -> list[list[str]]:
         """Head, layers, total; columns that no layer fills are left out."""
-        total_row = Layer("total", (), self.parameters, self.zeros, None, self.left, self.returned)
+        total_row = Layer("total", (), self.parameters, self.zeros, None, self.dropped, self.regrown)
         columns: dict[str, Callable[[Layer], str]] = {
             "layer": lambda x: x.name,
             "shape": lambda x: "×".join(map(str, x.shape)),
@@ -127,8 +157,8 @@ class Report:
             "zeros": lambda x: f"{x.zeros:,}",
             "sparsity": lambda x: f"{x.sparsity:.2%}",
             "threshold": lambda x: "" if x.threshold is None else f"{x.threshold:.4g}",
-            "left": lambda x: "" if x.left is None else f"{x.left:,}",
-            "came back": lambda x: "" if x.returned is None else f"{x.returned:,}",
+            "dropped": lambda x: "" if x.dropped is None else f"{x.dropped:,}",
+            "regrown": lambda x: "" if x.regrown is None else f"{x.regrown:,}",
         }
         used = {head: cell for head, cell in columns.items() if head == "shape" or any(cell(x) for x in self.layers)}
         return [list(used), *([cell(x) for cell in used.values()] for x in (*self.layers, total_row))]
@@ -143,17 +173,21 @@ class Report:
         ]
         if self.zeroed:
             lines.append(f"Nothing is left of {_several(len(self.zeroed), 'layer')}: {', '.join(self.zeroed)}.")
-        if self.step is not None:
+        if self.step == 0:
+            lines.append("No step of the optimizer was counted yet.")
+        elif self.step is not None:
             penalty = "" if self.penalty is None else f"; the last step implied an L1 penalty of {self.penalty:.4g}"
             lines.append(f"After {_several(self.step, 'step')}{penalty}.")
         return lines
 
 
 def summarize(source: Pruner | nn.Module) -> Report:
-    """Report on a pruner, or on a model alone: every weight that multiplies is counted then.
+    """Report on a pruner, or on a model alone: all prunable weights are counted then.
 
-    Called again on the same pruner, the report also says how many weights left (became zero) and came back
-    since: while the threshold rises, hidden weights go on learning, and some grow faster than it.
+    ``report.since(earlier)`` also says how many weights were dropped and regrown between two reports of a pruner.
+
+    Args:
+        source: a ``Pruner`` or a model.
 
     >>> layer = nn.Linear(4, 2, bias=False)
     >>> with torch.no_grad(): _ = layer.weight.copy_(torch.eye(2, 4))
@@ -192,27 +226,19 @@ def summarize_tensors(tensors: Mapping[str, Tensor], exclude: Iterable[str] = ()
 
 @torch.no_grad()
 def _of_pruner(pruner: Pruner) -> Report:
-    thresholds, penalty = pruner.threshold, pruner.penalty
-    before = _last_seen.get(pruner, {})
-    seen: dict[str, Tensor] = {}
+    thresholds, penalties = pruner.threshold, list(pruner.penalty.values())
     layers = []
     for name, w in pruner.weights():
-        p = pruner.params[name]
-        alive, left, returned = w != 0, None, None
-        if name in before:
-            was = _unpack(before[name], alive)
-            left, returned = _count(was & ~alive, p), _count(alive & ~was, p)
-        seen[name] = _pack(alive)
-        d = thresholds[name] if isinstance(thresholds, dict) else thresholds
-        layers.append(Layer(name, tuple(p.shape), p.numel(), _count(~alive, p), d, left, returned))
-    _last_seen[pruner] = seen
-    known = penalty if isinstance(penalty, float) and math.isfinite(penalty) else None
-    return Report(tuple(layers), _not_pruned(pruner), pruner.step, known)
+        p, alive = pruner.params[name], w != 0
+        zeros = _count(~alive, p)
+        layers.append(Layer(name, tuple(p.shape), p.numel(), zeros, thresholds[name], mask=Mask(alive, p)))
+    shared = all(math.isclose(penalty, penalties[0]) for penalty in penalties)
+    return Report(tuple(layers), _not_pruned(pruner), pruner.step, penalties[0] if shared else None)
 
 
 def _not_pruned(pruner: Pruner) -> dict[str, int]:
-    """Sizes of what the optimizer trains and nobody prunes; numbered where the optimizer knows no names."""
-    known = {id(p) for p in (*pruner.params.values(), *pruner.trained())}
+    """Sizes of what the optimizer trains and nobody prunes; by index where the optimizer knows no names."""
+    known = {id(p) for p in (*pruner.params.values(), *pruner.rule.trained)}
     sizes: dict[str, int] = {}
     for i, group in enumerate(pruner.optimizer.param_groups):
         numbered = [f"group {i} parameter {n}" for n in range(len(group["params"]))]
@@ -223,18 +249,7 @@ def _not_pruned(pruner: Pruner) -> dict[str, int]:
 
 
 def _count(mask: Tensor, p: Tensor) -> int:
-    return int(totals(mask.sum().reshape(1), [p]))
-
-
-def _pack(mask: Tensor) -> Tensor:
-    """Eight booleans in a byte."""
-    bits = nn.functional.pad(mask.flatten().to(torch.uint8), (0, -mask.numel() % 8)).view(-1, 8)
-    return (bits << torch.arange(8, dtype=torch.uint8, device=mask.device)).sum(1, dtype=torch.uint8)
-
-
-def _unpack(packed: Tensor, like: Tensor) -> Tensor:
-    bits = packed.to(like.device).unsqueeze(1) >> torch.arange(8, dtype=torch.uint8, device=like.device)
-    return (bits & 1).bool().flatten()[: like.numel()].view_as(like)
+    return int(total(mask.sum(), sharding(p)))
 
 
 def _several(count: int, noun: str) -> str:

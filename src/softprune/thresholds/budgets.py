@@ -18,11 +18,19 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
+from softprune.errors import ArgumentError, listing
+from softprune.thresholds.base import Weights
+from softprune.thresholds.quantile import Cell
+
 Budget = Mapping[str, float] | Callable[[Mapping[str, Tensor], float], Mapping[str, float]]
 
 
 def uniform(params: Mapping[str, Tensor], target: float) -> dict[str, float]:
-    """The same sparsity for every parameter.
+    """The same sparsity for every parameter: ``TargetSparsity(0.9, steps, budget=sp.uniform)``.
+
+    Args:
+        params: {name: parameter}.
+        target: the sparsity of all of them together.
 
     >>> import torch
     >>> uniform({"a": torch.empty(2, 3), "b": torch.empty(4, 4)}, 0.9)
@@ -32,12 +40,30 @@ def uniform(params: Mapping[str, Tensor], target: float) -> dict[str, float]:
 
 
 def erdos_renyi(params: Mapping[str, Tensor], target: float) -> dict[str, float]:
-    """Density in proportion to (n_in + n_out) / (n_in · n_out): small layers stay denser."""
+    """Density in proportion to (n_in + n_out) / (n_in · n_out): small layers stay denser.
+
+    Args:
+        params: {name: parameter}.
+        target: the sparsity of all of them together.
+
+    >>> import torch
+    >>> erdos_renyi({"a": torch.empty(10, 10), "b": torch.empty(100, 100)}, 0.9)
+    {'a': 0.08181818181818179, 'b': 0.9081818181818182}
+    """
     return _share_out(params, target, {name: sum(p.shape[:2]) / math.prod(p.shape[:2]) for name, p in params.items()})
 
 
 def erk(params: Mapping[str, Tensor], target: float) -> dict[str, float]:
-    """Erdős-Rényi with the kernel: density in proportion to the sum of all sides over their product."""
+    """Erdős-Rényi with the kernel: density in proportion to the sum of all sides over their product.
+
+    Args:
+        params: {name: parameter}.
+        target: the sparsity of all of them together.
+
+    >>> import torch
+    >>> erk({"a": torch.empty(16, 16, 3, 3), "b": torch.empty(16, 16, 1, 1)}, 0.5)
+    {'a': 0.5555555555555556, 'b': 0.0}
+    """
     return _share_out(params, target, {name: sum(p.shape) / math.prod(p.shape) for name, p in params.items()})
 
 
@@ -56,7 +82,7 @@ def _share_out(params: Mapping[str, Tensor], target: float, wish: Mapping[str, f
 
 
 def whole(shares: Mapping[str, float], params: Mapping[str, Tensor]) -> dict[str, float]:
-    """Shares that are whole numbers of weights, with the same sum: what is cut off goes where most was.
+    """Shares that are whole numbers of weights, with the same sum: largest-remainder rounding.
 
     >>> import torch
     >>> whole({"a": 0.5, "b": 0.5}, {"a": torch.zeros(3), "b": torch.zeros(3)})
@@ -72,17 +98,54 @@ def whole(shares: Mapping[str, float], params: Mapping[str, Tensor]) -> dict[str
 
 def resolve(budget: Budget, params: Mapping[str, Tensor], target: float) -> dict[str, float]:
     """A sparsity for each parameter. A table may name layers, as the paper's do, instead of their weights."""
-    table = dict(budget(params, target) if callable(budget) else budget)
+    table = budget(params, target) if callable(budget) else budget
+    if not isinstance(table, Mapping):
+        raise ArgumentError(
+            f"`TargetSparsity(budget=...)` must be {{name: sparsity}}, `sp.uniform`, `sp.erdos_renyi` or `sp.erk`. Got "
+            f"{budget!r}."
+        )
+    table = dict(table)
     found = {name: table.pop(name, None) for name in params}
     for name in params:
         if found[name] is None:
             found[name] = table.pop(name.removesuffix(".weight"), None)
     if missing := [name for name, sparsity in found.items() if sparsity is None]:
-        raise ValueError(f"The budget says nothing about {', '.join(missing[:5])}. Name every pruned parameter.")
+        raise ArgumentError(f"The budget says nothing about {listing(missing, most=5)}. Name every pruned parameter.")
     if table:
-        raise ValueError(f"The budget names {', '.join(list(table)[:5])}, which is not among the pruned parameters.")
+        raise ArgumentError(f"The budget names {listing(table, most=5)}, which is not among the pruned parameters.")
     values = {name: float(sparsity) for name, sparsity in found.items() if sparsity is not None}
     for name, sparsity in values.items():
         if not 0 <= sparsity <= 1:
-            raise ValueError(f"The budget's sparsity of {name} must be between 0 and 1. Got {sparsity}.")
+            raise ArgumentError(f"The budget's sparsity of {name} must be between 0 and 1. Got {sparsity}.")
     return values
+
+
+def cells(weights: Weights, target: float, budget: Budget | None, flops: Mapping[str, float] | None) -> list[Cell]:
+    """Which parameters share a threshold: all of them, or each has its own by a budget; and whether weights are counted
+    or the multiplications that they make."""
+    params = dict(zip(weights.names, weights.params, strict=True))
+    if budget is not None:
+        shares = resolve(budget, params, target)
+        total = sum(shares[name] * p.numel() for name, p in params.items()) / sum(p.numel() for p in params.values())
+        if abs(total - target) > 0.005:
+            raise ArgumentError(
+                f"`TargetSparsity(target=...)` is {target:.4g}, but its budget leads to {total:.4g}. "
+                f"Write `TargetSparsity({total:.4g}, ...)`, or another budget."
+            )
+        return [Cell((i,), (1.0,), share) for i, share in enumerate(whole(shares, params).values())]
+    everyone = tuple(range(len(params)))
+    if flops is None:
+        return [Cell(everyone, (1.0,) * len(params), target)]
+    return [Cell(everyone, _counts(flops, params), target)]
+
+
+def _counts(flops: Mapping[str, float], params: Mapping[str, object]) -> tuple[float, ...]:
+    if missing := [name for name in params if name not in flops]:
+        raise ArgumentError(
+            f"`TargetSparsity(flops=...)` says nothing about {listing(missing, most=5)}. "
+            "Leave them out of `params`, or add them."
+        )
+    counts = tuple(float(flops[name]) for name in params)
+    if not all(0 <= count < math.inf for count in counts) or not any(counts):
+        raise ArgumentError("`TargetSparsity(flops=...)` must be numbers >= 0, and not all of them 0.")
+    return counts

@@ -1,62 +1,84 @@
-"""Schedules as thresholds, and LATS."""
+"""Thresholds that the host computes: any schedule, and LATS, which follows the optimizer's own learning rate."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from softprune.attach.future import future_lrs
-from softprune.errors import require_nonnegative, require_range, require_whole
-from softprune.kernels.columns import Columns
+from softprune.attach.lookup import Rate, read, require_lr
+from softprune.errors import ArgumentError, require_nonnegative, require_range, require_whole
+from softprune.schedules.base import Schedule
 from softprune.schedules.slats import CosineLATS
-from softprune.thresholds.base import Threshold
+from softprune.thresholds.base import Rule, Stepwise, Weights
+
+NEARLY = 0.9  # of the final threshold: to stop there is early pruning (PGH), to stop before it a mistake
 
 
-@dataclass(frozen=True)
-class Scheduled(Threshold):
+@dataclass(frozen=True, repr=False)
+class Scheduled(Stepwise):
     """d(t) = schedule(t), the same for every parameter."""
 
     schedule: Callable[[int], float]
 
-    def initial(self, count: int) -> Columns:
-        return self.advance((), [0.0] * count, 0)
+    def __repr__(self) -> str:
+        return repr(self.schedule)
 
-    def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
+    def first(self, count: int) -> list[float]:
+        return [self._at(0)] * count
+
+    def next(self, d: list[float], lrs: Sequence[Rate], step: int) -> list[float]:
+        return [self._at(step)] * len(d)
+
+    def finish(self, d: list[float], step: int) -> None:
+        if isinstance(self.schedule, Schedule) and d[0] < NEARLY * self.schedule.final:
+            warnings.warn(
+                f"Pruning ends after {step} steps at the threshold {d[0]:.4g}, before {self.schedule} is at its final "
+                "one. A schedule counts steps of the optimizer: under gradient accumulation, not batches.",
+                stacklevel=5,
+            )
+
+    def _at(self, step: int) -> float:
         d = float(self.schedule(step))
         if not 0 <= d < math.inf:
-            raise ValueError(f"A threshold must be >= 0 and finite. {self.schedule!r} gives {d} at step {step}.")
-        return ([d] * len(lrs),)
+            raise ArgumentError(f"A threshold must be >= 0 and finite. {self.schedule!r} gives {d} at step {step}.")
+        return d
 
 
 @dataclass(frozen=True)
-class LATS(Threshold):
-    """Learning rate adapted: d(t+1) = d(t) + μ · η(t), with μ = ``penalty`` and η the optimizer's own lr.
+class LATS(Stepwise):
+    """Learning rate adapted: d(t+1) = d(t) + μ · η(t), with η the optimizer's own learning rate.
 
-    The penalty is constant whatever the learning rate does: warm-up, step decay, one-cycle. A parameter
-    follows the lr of its param group. Pruning begins after ``start`` steps.
+    The penalty is constant whatever the learning rate does: warm-up, step decay, one-cycle. A parameter follows the
+    learning rate of its param group.
 
-    >>> LATS(penalty=0.5).advance(([0.0, 0.0],), lrs=[0.1, 0.2], step=1)
-    ([0.05, 0.1],)
+    Args:
+        penalty: μ, the L1 penalty. ``LATS.from_final`` finds the one that ends at a given threshold.
+        start: optimizer steps before pruning begins.
+
+    >>> LATS(penalty=0.5).next([0.0, 0.0], lrs=[0.1, 0.2], step=1)
+    [0.05, 0.1]
     """
 
     penalty: float
     start: int = field(default=0, kw_only=True)
-    reads_lr: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_nonnegative("LATS", "penalty", self.penalty)
         require_whole("LATS", "start", self.start)
 
-    def initial(self, count: int) -> Columns:
-        return ([0.0] * count,)
+    def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
+        require_lr("LATS", optimizer)
+        return super().bind(weights, optimizer)
 
-    def advance(self, columns: Columns, lrs: list[float], step: int) -> Columns:
+    def next(self, d: list[float], lrs: Sequence[Rate], step: int) -> list[float]:
         mu = self.penalty if step > self.start else 0.0
-        return ([d + mu * lr for d, lr in zip(columns[0], lrs, strict=True)],)
+        return [d_i + mu * lr for d_i, lr in zip(d, read(lrs), strict=True)]
 
     @classmethod
     def from_final(
@@ -65,9 +87,15 @@ class LATS(Threshold):
         """The penalty whose threshold ends at ``final`` after ``steps``, under this learning-rate scheduler.
 
         The scheduler is played forward on a copy of the learning rates; it, the optimizer and the model are
-        left alone. It is played from where it is: build this before a scheduler's state is restored. It is taken
-        to be stepped after every ``interval`` optimizer steps (1, or the batches of an epoch). With several param
+        left alone. It is played from where it is: build this before a scheduler's state is restored. With several param
         groups, the first one ends at ``final``.
+
+        Args:
+            final: D, the threshold at the end.
+            lr_scheduler: any scheduler of ``torch.optim.lr_scheduler`` but ``ReduceLROnPlateau``.
+            steps: T, the length of training in optimizer steps.
+            interval: optimizer steps between two steps of the scheduler: 1, or the batches of an epoch.
+            start: optimizer steps before pruning begins.
 
         >>> import torch
         >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
@@ -80,12 +108,18 @@ class LATS(Threshold):
         require_whole("LATS.from_final", "interval", interval, least=1)
         total = math.fsum(future_lrs(lr_scheduler, steps, interval)[start:])
         if not total > 0:
-            raise ValueError(
+            raise ArgumentError(
                 f"`LATS.from_final` needs learning rates that sum to more than 0. Got {total} over {steps} steps."
             )
         return cls(final / total, start=start)
 
     @staticmethod
     def cosine(final: float, epochs: int, batches: int) -> CosineLATS:
-        """Eq. 9: the closed form for cosine annealing by epochs, a pure schedule."""
+        """Eq. 9: the closed form for cosine annealing by epochs, a pure schedule.
+
+        Args:
+            final: D, the threshold at the end.
+            epochs: N, after each of which the learning rate falls.
+            batches: B, optimizer steps in an epoch.
+        """
         return CosineLATS(final, epochs, batches)

@@ -1,4 +1,4 @@
-"""Trained thresholds: STR and GPO."""
+"""Trained thresholds: STR, one d for each layer or for all, and GPO, which trains its blend with the identity too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
+from softprune.errors import ArgumentError
 from softprune.prox.base import Prox
 from softprune.prox.soft import Blend, SoftThreshold
 from softprune.thresholds.base import Trainable
@@ -15,13 +16,19 @@ _TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, 
 
 
 class STR(Trainable):
-    """d = σ(s) or eˢ with trainable s: one for each parameter, or one ``shared`` by all (STR-GS).
+    """d = σ(s) or eˢ with trained s: one for each parameter, or one ``shared`` by all (STR-GS).
 
     What moves s is mostly weight decay, so give s a param group with the decay you mean:
 
         threshold = sp.STR(params, init=-200.0)
         optimizer = SGD([{"params": model.parameters()},
                          {"params": threshold.parameters(), "weight_decay": 1e-4}], lr=0.1)
+
+    Args:
+        params: what is pruned, from ``sp.select``; the pruner is given the same.
+        init: s at the start.
+        transform: "sigmoid" or "exp".
+        shared: one s for all parameters.
 
     >>> STR({"weight": nn.Parameter(torch.ones(2, 2))}, init=0.0)()[0].item()
     0.5
@@ -36,7 +43,7 @@ class STR(Trainable):
     ) -> None:
         super().__init__(params, shared)
         if transform not in _TRANSFORMS:
-            raise ValueError(f"`STR(transform=...)` must be one of {list(_TRANSFORMS)}. Got {transform!r}.")
+            raise ArgumentError(f"`STR(transform=...)` must be one of {list(_TRANSFORMS)}. Got {transform!r}.")
         self.transform = transform
         self.s = self._new_parameter(params, init)
 
@@ -48,9 +55,16 @@ class STR(Trainable):
 
 
 class GPO(Trainable):
-    """w = (1 − k)·S_d(θ) + k·θ with d = σ(s) and k = 10⁻⁶·|b|, both trainable, one for each parameter.
+    """w = (1 − k)·S_d(θ) + k·θ with d = σ(s) and k = 10⁻⁶·|b|, both trained, one for each parameter.
 
     b starts at 10⁶, where the mapping is the identity; weight decay takes it to zero, where it is STR's.
+
+    Args:
+        params: what is pruned, from ``sp.select``; the pruner is given the same.
+        init: s at the start.
+
+    >>> [level.item() for level in GPO({"weight": nn.Parameter(torch.ones(2, 2))}, init=0.0)()]
+    [0.5, 1.0]
     """
 
     SCALE = 1e-6

@@ -1,0 +1,53 @@
+"""Which pruner has a parameter, and who makes way for whom."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+_pruners: Any = WeakIdKeyDictionary()  # Parameter -> weak reference to its pruner
+_replaceable: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def claim(params: Iterable[Tensor], pruner: Any) -> None:
+    """Remember that ``pruner`` prunes these parameters."""
+    for p in params:
+        _pruners[p] = weakref.ref(pruner)
+
+
+def release(params: Iterable[Tensor]) -> None:
+    for p in params:
+        _pruners.pop(p, None)
+
+
+def pruner_of(p: Tensor) -> Any:
+    """The pruner of a parameter, if it has one."""
+    reference = _pruners.get(p)
+    return None if reference is None else reference()
+
+
+def replaceable(pruner: Any) -> None:
+    """Let this pruner make way when another one is built for its parameters, as a trainer's second ``fit`` does."""
+    _replaceable.add(pruner)
+
+
+def is_free(p: Tensor) -> bool:
+    """Whether a parameter may be pruned by somebody new. A replaceable pruner lets go of it; a dead one, which its
+    optimizer keeps by their references to each other, is collected; any other keeps it."""
+    pruner = pruner_of(p)
+    if pruner is None:
+        return True
+    if pruner in _replaceable:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it ends early is no news
+            pruner.detach()
+        return True
+    del pruner
+    gc.collect()
+    return pruner_of(p) is None

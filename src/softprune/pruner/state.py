@@ -1,0 +1,42 @@
+"""The pruner's state by name, for those who save no optimizer: {name: {key: tensor or number}}.
+
+The parameters of a trained threshold have no name that the pruner knows; they are ``threshold.0``, ``threshold.1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from softprune.attach.state import Entries
+from softprune.errors import ArgumentError
+
+
+def by_name(entries: Entries, params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> dict[str, dict[str, Any]]:
+    return {name: dict(entries[p]) for name, p in _owners(params, trained).items()}
+
+
+def by_parameter(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> Entries:
+    if {"step", "theta", "threshold", "values", "control"} <= state_dict.keys():
+        state_dict = _of_version_0(state_dict)
+    if not all(isinstance(values, Mapping) for values in state_dict.values()):
+        raise ArgumentError("Cannot load this state: `Pruner.state_dict()` did not give it.")
+    return {p: dict(state_dict.get(name, {})) for name, p in _owners(params, trained).items()}
+
+
+def _owners(params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> dict[str, Tensor]:
+    return {**params, **{f"threshold.{i}": p for i, p in enumerate(trained)}}
+
+
+def _of_version_0(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What was saved before November 2026: one mapping for each key."""
+    entries: dict[str, dict[str, Any]] = {
+        name: {"theta": theta, "step": state["step"]} for name, theta in state["theta"].items()
+    }
+    for name, d in (state["threshold"] or {}).items():
+        entries[name]["threshold"] = d
+    first = next(iter(entries.values()), {})
+    first.update({f"control.{key}": value for key, value in state["control"].items()})
+    return {**entries, **{f"threshold.{i}": {"value": value} for i, value in enumerate(state["values"])}}

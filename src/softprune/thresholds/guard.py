@@ -1,0 +1,67 @@
+"""No layer collapses by accident: ``min_density`` of every parameter stays."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from softprune.errors import ArgumentError
+from softprune.thresholds.base import Weights
+from softprune.thresholds.odds import FIT
+from softprune.thresholds.quantile import Cell, thresholds
+
+
+class Guard:
+    """Caps on the thresholds of thin parameters: above the cap less than ``min_density`` would be left."""
+
+    def __init__(self, weights: Weights, min_density: float) -> None:
+        self.weights = weights
+        self.min_density = min_density
+        self.sizes = [p.numel() for p in weights.params]
+        self.keep = [math.ceil(min_density * size) for size in self.sizes]
+        self.caps = [math.inf] * len(self.sizes)
+        self._warned: set[str] = set()
+
+    def refuse_impossible(self, cells: Sequence[Cell]) -> None:
+        """A target that ``min_density`` does not allow."""
+        for cell in cells:
+            most = 1 - cell.sum(self.keep) / cell.sum(self.sizes)
+            if cell.target > most + 1e-12:
+                where = "" if len(cells) == 1 else f" of {self.weights.names[cell.members[0]]}"
+                raise ArgumentError(
+                    f"`TargetSparsity` cannot reach {cell.target:.4%}{where} where min_density = "
+                    f"{self.min_density:g} leaves at most {most:.4%}. Lower the target or `min_density`; "
+                    "0 lets whole layers go."
+                )
+
+    def watch(self, alive: Sequence[int]) -> None:
+        """Cap those parameters that are thin by now, given how many weights of each survive."""
+        self._warn_of_the_dead(alive)
+        self._cap([i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < FIT.risk * keep])
+
+    def watch_all(self) -> None:
+        self._cap(range(len(self.sizes)))
+
+    def _cap(self, watched: Iterable[int]) -> None:
+        self.caps = [math.inf] * len(self.sizes)
+        watched = [i for i in watched if self.keep[i] > 0]
+        cells = [Cell((i,), (1.0,), (self.sizes[i] - self.keep[i] + 1) / self.sizes[i]) for i in watched]
+        for i, least in zip(watched, thresholds(self.weights, cells) if cells else (), strict=True):
+            self.caps[i] = _below(least, self.weights.params[i].dtype)
+
+    def _warn_of_the_dead(self, alive: Sequence[int]) -> None:
+        """Once for each dead layer that ``min_density`` does not protect."""
+        names = zip(self.weights.names, alive, self.keep, strict=True)
+        if dead := {name for name, n, keep in names if n == keep == 0} - self._warned:
+            self._warned |= dead
+            warnings.warn(f"Nothing is left of {', '.join(sorted(dead))}.", stacklevel=2)
+
+
+def _below(value: float, dtype: torch.dtype) -> float:
+    """The next number below, as weights of this type have it, so that those of this very value stay."""
+    counted = torch.float32 if dtype is torch.float64 else dtype  # quantiles are of single precision
+    number = torch.tensor(value, dtype=counted, device="cpu")
+    return float(torch.nextafter(number, torch.zeros_like(number)))
