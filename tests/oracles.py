@@ -7,18 +7,20 @@ carries the gradient back to θ (and s), and the very same torch optimizer updat
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim.lr_scheduler import LambdaLR
 
 import softprune as sp
-from softprune.models import SEWResNet
+from small_networks import network
 
 STEPS = 8
 
@@ -46,48 +48,6 @@ METHODS: dict[str, Callable[[dict[str, nn.Parameter]], Any]] = {
     "str-shared": lambda params: sp.STR(params, init=-2.0, shared=True),
     "gpo": lambda params: sp.GPO(params, init=-2.0),
 }
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(6, 5, batch_first=True)
-        self.head = nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.lstm(x.unsqueeze(1).expand(-1, 3, -1))[0][:, -1])
-
-
-class Attentive(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        sequence = torch.stack([x, x.flip(1), x.roll(1, 1)], dim=1)
-        return self.head(self.attention(sequence, sequence, sequence, need_weights=False)[0].mean(1))
-
-
-MODELS: dict[str, Callable[[], nn.Module]] = {
-    "linear": lambda: nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 3)),
-    "conv": lambda: nn.Sequential(
-        nn.Unflatten(1, (1, 2, 3)),
-        nn.Conv2d(1, 4, (2, 2), padding=1),
-        nn.BatchNorm2d(4),
-        nn.Tanh(),
-        nn.Flatten(),
-        nn.Linear(48, 3),
-    ),
-    "lstm": Recurrent,
-    "attention": Attentive,
-    "spiking": lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), SEWResNet((1, 1), 3, 1, width=4, small=True)),
-}
-
-
-def network(kind: str = "linear", dtype: torch.dtype = torch.float64, seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    return MODELS[kind]().to(dtype)
 
 
 def batch(step: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -180,19 +140,50 @@ class Run:
 
     def numbers(self) -> Iterator[tuple[str, Tensor]]:
         """Everything that training decides."""
-        yield from self.model.state_dict().items()
-        yield from ((f"theta of {name}", theta) for name, theta in self.pruner.theta.items())
-        if self.pruner.trainable:
-            yield from self.pruner.trainable.state_dict().items()
-        d = self.pruner.threshold
-        yield "d", torch.tensor(list(d.values()) if isinstance(d, dict) else d, dtype=torch.float64)
-        yield "step", torch.tensor(self.pruner.step)
+        yield from numbers(self.model)
+        yield from numbers(self.pruner)
 
 
-def assert_same(one: Run, other: Run) -> None:
+def thresholds_of(pruner: sp.Pruner) -> dict[str, float]:
+    """d of each parameter."""
+    return _by_name(pruner, pruner.threshold)
+
+
+def penalties_of(pruner: sp.Pruner) -> dict[str, float]:
+    """μ of each parameter."""
+    return _by_name(pruner, pruner.penalty)
+
+
+def _by_name(pruner: sp.Pruner, value: float | dict[str, float]) -> dict[str, float]:
+    return value if isinstance(value, dict) else dict.fromkeys(pruner.params, value)
+
+
+def numbers(thing: Run | sp.Pruner | nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What a run, a pruner or a model consists of."""
+    match thing:
+        case Run():
+            yield from thing.numbers()
+        case nn.Module():
+            yield from thing.state_dict().items()
+        case sp.Pruner():
+            yield from ((f"w of {name}", p.detach()) for name, p in thing.params.items())
+            yield from ((f"theta of {name}", theta) for name, theta in thing.theta.items())
+            if thing.trainable:
+                yield from thing.trainable.state_dict().items()
+            yield "d", torch.tensor(list(thresholds_of(thing).values()), dtype=torch.float64)
+            yield "step", torch.tensor(thing.step)
+
+
+def assert_same(one: Run | sp.Pruner | nn.Module, other: Run | sp.Pruner | nn.Module) -> None:
     """Bit for bit."""
-    for (name, a), (_, b) in zip(one.numbers(), other.numbers(), strict=True):
+    for (name, a), (_, b) in zip(numbers(one), numbers(other), strict=True):
         assert torch.equal(a, b), name
+
+
+def refused(build: Callable[[], object], text: str, error: type[Exception] = ValueError) -> None:
+    """With a sentence that holds this text."""
+    with pytest.raises(error, match=re.escape(text)):
+        build()
 
 
 def saved(value: Any) -> Any:

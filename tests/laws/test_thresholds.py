@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import softprune as sp
+from oracles import assert_same, penalties_of, thresholds_of
 from softprune.pruner.hidden import Hidden
 from softprune.thresholds.scheduled import Scheduled
 
@@ -157,10 +158,8 @@ def test_w_is_the_prox_of_theta_after_every_step_exactly(make, gradient):
     steps = []
 
     def seen(pruner: sp.Pruner) -> None:
-        named = (
-            pruner.threshold if isinstance(pruner.threshold, dict) else dict.fromkeys(pruner.params, pruner.threshold)
-        )
-        ks = pruner.source()[1].tolist() if isinstance(pruner.source, sp.GPO) else [0.0] * 3
+        named = thresholds_of(pruner)
+        ks = pruner.trainable()[1].tolist() if isinstance(pruner.trainable, sp.GPO) else [0.0] * 3
         for (name, p), k in zip(pruner.params.items(), ks, strict=True):
             theta, d = pruner.theta[name].numpy(), named[name]
             shrunk = np.sign(theta) * np.maximum(np.abs(theta) - d, 0)
@@ -178,7 +177,7 @@ def test_w_is_the_prox_of_theta_after_every_step_exactly(make, gradient):
 def test_detaching_leaves_exact_zeros_where_theta_is_within_the_threshold(make):
     pruner = train(make)
     theta = {name: x.clone() for name, x in pruner.theta.items()}
-    d = pruner.threshold if isinstance(pruner.threshold, dict) else dict.fromkeys(theta, pruner.threshold)
+    d = thresholds_of(pruner)
     sparsity = pruner.sparsity()
     pruner.detach()
     zeros = [p == 0 for p in pruner.params.values()]
@@ -193,9 +192,7 @@ def test_the_penalty_adds_up_to_the_threshold(make):
     record = []
 
     def seen(pruner: sp.Pruner) -> None:
-        mu, d = (
-            x if isinstance(x, dict) else dict.fromkeys(pruner.params, x) for x in (pruner.penalty, pruner.threshold)
-        )
+        mu, d = penalties_of(pruner), thresholds_of(pruner)
         record.append((np.array(list(mu.values())), np.array(list(d.values()))))
 
     train(make, T, seen)
@@ -207,19 +204,4 @@ def test_the_penalty_adds_up_to_the_threshold(make):
 
 @each_threshold
 def test_two_equal_runs_are_equal(make):
-    first, second = train(make), train(make)
-    assert first.threshold == second.threshold
-    for name in first.params:
-        assert torch.equal(first.params[name], second.params[name])
-
-
-def test_every_param_group_follows_its_own_learning_rate():
-    net = model()
-    groups = [{"params": net[0].parameters(), "lr": 0.1}, {"params": net[2].parameters(), "lr": 0.3}]
-    optimizer = torch.optim.SGD([*groups, {"params": net[4].parameters(), "lr": 0.0}])
-    pruner = sp.Pruner(sp.select(net), optimizer, threshold=sp.LATS(penalty=0.5))
-    for _ in range(4):
-        net(torch.ones(1, 6, dtype=torch.float64)).sum().backward()
-        optimizer.step()
-    assert pruner.threshold == pytest.approx({"0.weight": 0.2, "2.weight": 0.6, "4.weight": 0.0}, rel=1e-14, abs=0)
-    assert pruner.penalty == pytest.approx({"0.weight": 0.5, "2.weight": 0.5, "4.weight": 0.0}, rel=1e-14, abs=0)
+    assert_same(train(make), train(make))

@@ -4,9 +4,13 @@ import shutil
 
 import pytest
 import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import softprune as sp
-from oracles import STEPS, Run, assert_same, loss_of
+from oracles import STEPS, Run, assert_same, loss_of, thresholds_of
+
+NEEDS_A_COMPILER = pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs a C++ compiler")
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +42,11 @@ def test_a_compiled_model_trains_as_the_eager_one(kind, method):
     assert (run.model[-1].weight == 0).any()
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_generated_code_reads_the_sparse_weights():
-    """Inductor, at every step and without compiling again."""
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=[pytest.mark.slow, NEEDS_A_COMPILER])])
+def test_generated_code_reads_the_sparse_weights_and_is_not_generated_again(backend):
     run, eager = Run.of("momentum"), Run.of("momentum")
-    compiled = torch.compile(run.model)
+    compiled = torch.compile(run.model, backend=backend)
     loss_of(compiled, 0).backward()
     run.optimizer.zero_grad()
     with torch.compiler.set_stance("fail_on_recompile"):
@@ -82,3 +85,16 @@ def test_a_model_compiled_before_the_pruner_was_built_and_after_it_is_gone():
             train(r, forward, r.optimizer.step)
         train(r, forward, r.optimizer.step)
     assert_same(run, eager)
+
+
+def test_a_compiled_step_is_compiled_once():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Linear(1.0, 20))
+    compiled = CompileCounter()
+    step = torch.compile(optimizer.step, backend=compiled)
+    for _ in range(20):
+        model(torch.ones(2, 4)).sum().backward()
+        step()
+    assert thresholds_of(pruner) == {"weight": 1.0}
+    assert compiled.frame_count <= 3
