@@ -9,7 +9,6 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import lr_scheduler as schedulers
 
 import softprune as sp
-from oracles import thresholds_of
 
 DIGITS = load_digits()
 
@@ -72,7 +71,7 @@ def train(
         optimizer.param_groups[0]["lr"] = foretold
         scheduler.step()
         optimizer.zero_grad()
-        thresholds.append(max(thresholds_of(pruner).values()))
+        thresholds.append(max(pruner.threshold.values()))
     return thresholds
 
 

@@ -22,7 +22,6 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 import softprune as sp
-from oracles import thresholds_of
 
 STEPS, HALF = 6, 3
 
@@ -86,7 +85,7 @@ class Job:
         """What every process must agree on."""
         return {
             "step": self.pruner.step,
-            "threshold": torch.tensor(list(thresholds_of(self.pruner).values())),
+            "threshold": torch.tensor(list(self.pruner.threshold.values())),
             "theta": [whole(theta) for theta in self.pruner.theta.values()],
             "w": [whole(p) for p in self.model.parameters()],
             "sparsity": self.pruner.sparsity(),

@@ -144,20 +144,6 @@ class Run:
         yield from numbers(self.pruner)
 
 
-def thresholds_of(pruner: sp.Pruner) -> dict[str, float]:
-    """d of each parameter."""
-    return _by_name(pruner, pruner.threshold)
-
-
-def penalties_of(pruner: sp.Pruner) -> dict[str, float]:
-    """μ of each parameter."""
-    return _by_name(pruner, pruner.penalty)
-
-
-def _by_name(pruner: sp.Pruner, value: float | dict[str, float]) -> dict[str, float]:
-    return value if isinstance(value, dict) else dict.fromkeys(pruner.params, value)
-
-
 def numbers(thing: Run | sp.Pruner | nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What a run, a pruner or a model consists of."""
     match thing:
@@ -168,9 +154,8 @@ def numbers(thing: Run | sp.Pruner | nn.Module) -> Iterator[tuple[str, Tensor]]:
         case sp.Pruner():
             yield from ((f"w of {name}", p.detach()) for name, p in thing.params.items())
             yield from ((f"theta of {name}", theta) for name, theta in thing.theta.items())
-            if thing.trainable:
-                yield from thing.trainable.state_dict().items()
-            yield "d", torch.tensor(list(thresholds_of(thing).values()), dtype=torch.float64)
+            yield from ((f"trained {i}", p.detach()) for i, p in enumerate(thing.rule.trained))
+            yield "d", torch.tensor(list(thing.threshold.values()), dtype=torch.float64)
             yield "step", torch.tensor(thing.step)
 
 
@@ -274,5 +259,5 @@ def assert_follows(run: Run, oracle: Oracle, rtol: float = 0.0, atol: float = 0.
             close(run.pruner.params[name].data, weights[name].data, msg=lambda text, name=name: f"w of {name}: {text}")
         else:
             close(others[name].data, theta.data, msg=lambda text, name=name: f"{name}: {text}")
-    if run.pruner.trainable:
-        close(run.pruner.trainable.s.data, oracle.s.data)
+    for s in run.pruner.rule.trained[:1]:
+        close(s.data, oracle.s.data)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from softprune.models import SEWResNet
+from softprune.spiking.sew import SEWResNet
 
 
 class Recurrent(nn.Module):

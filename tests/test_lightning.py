@@ -19,7 +19,7 @@ from lightning_modules import (
     slats,
     trainer,
 )
-from oracles import assert_same, thresholds_of
+from oracles import assert_same
 from softprune.lightning import PruningCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and logging
@@ -32,7 +32,7 @@ def test_it_gives_the_plain_run(tmp_path, given, accumulate):
     callback = PruningCallback(build=slats) if given == "build" else PruningCallback(threshold)
     module = fitted(tmp_path, callback, accumulate_grad_batches=accumulate)
     pruner, model = plain(accumulate)
-    assert set(thresholds_of(callback.pruner).values()) == {0.2}
+    assert set(callback.pruner.threshold.values()) == {0.2}
     assert callback.pruner.step == STEPS // accumulate
     assert_same(module.network, model)
     assert callback.report.zeros == sp.summarize(pruner).zeros > 0
@@ -125,5 +125,5 @@ def test_two_callbacks_share_a_module(tmp_path):
     module = Module()
     for _ in range(2):
         trainer(tmp_path, first, second).fit(module, batches())
-        assert thresholds_of(first.pruner) == {"network.0.weight": 0.1}
-        assert thresholds_of(second.pruner) == {"network.2.weight": 0.2}
+        assert first.pruner.threshold == {"network.0.weight": 0.1}
+        assert second.pruner.threshold == {"network.2.weight": 0.2}

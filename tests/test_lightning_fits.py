@@ -7,7 +7,7 @@ from lightning.pytorch.tuner import Tuner
 
 import softprune as sp
 from lightning_modules import STEPS, Late, Module, Own, batches, fitted, plain, slats, trainer
-from oracles import assert_same, network, thresholds_of
+from oracles import assert_same, network
 from softprune.lightning import PruningCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and logging
@@ -119,4 +119,4 @@ def test_a_pruner_of_before_the_fit_stays(tmp_path):
     for _ in range(2):
         fitted(tmp_path, callback, module)
     assert module.pruner.step == 2 * STEPS
-    assert set(thresholds_of(module.pruner).values()) == {0.2}
+    assert set(module.pruner.threshold.values()) == {0.2}

@@ -6,7 +6,6 @@ from torch.utils.data import DataLoader
 
 import softprune as sp
 from lightning_modules import EPOCHS, Endless, Module, Two, batches, fitted, slats, trainer
-from oracles import thresholds_of
 from softprune.lightning import PruningCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and logging
@@ -54,4 +53,4 @@ def test_an_unknown_number_of_steps_is_refused(tmp_path, case):
     known = PruningCallback(build=slats)
     trainer(tmp_path, known, *callbacks, max_epochs=epochs, max_steps=4).fit(Module(), data)
     assert known.pruner.step == 4
-    assert set(thresholds_of(known.pruner).values()) == {0.2}
+    assert set(known.pruner.threshold.values()) == {0.2}

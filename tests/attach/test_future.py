@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import softprune as sp
-from oracles import STEPS, loss_of, network, refused, thresholds_of
+from oracles import STEPS, loss_of, network, refused
 from softprune.attach.future import Future
 
 
@@ -92,4 +92,4 @@ def test_accelerate_steps_its_scheduler_once_for_each_process(monkeypatch, kind,
         loss_of(model, step).backward()
         optimizer.step()
         scheduler.step()
-    assert list(thresholds_of(pruner).values()) == pytest.approx([0.3, 0.3])
+    assert list(pruner.threshold.values()) == pytest.approx([0.3, 0.3])

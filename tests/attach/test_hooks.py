@@ -13,8 +13,6 @@ from oracles import (
     assert_follows,
     loss_of,
     network,
-    penalties_of,
-    thresholds_of,
 )
 
 
@@ -75,9 +73,9 @@ def test_the_host_does_not_wait_for_a_learning_rate_on_a_device():
     pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Linear(0.2, STEPS))
     for _ in range(STEPS):
         optimizer.step()
-    assert set(thresholds_of(pruner).values()) == {0.2}
+    assert set(pruner.threshold.values()) == {0.2}
     with pytest.raises(RuntimeError, match="meta"):
-        penalties_of(pruner)
+        _ = pruner.penalty
 
 
 @pytest.mark.parametrize("threshold", [sp.LATS(0.1), sp.TargetSparsity(0.5, STEPS)])

@@ -12,9 +12,7 @@ from oracles import (
     STEPS,
     loss_of,
     network,
-    penalties_of,
     refused,
-    thresholds_of,
 )
 
 
@@ -59,8 +57,8 @@ def test_every_parameter_follows_the_learning_rate_of_its_param_group(move, expe
     optimizer.step()
     move(optimizer.param_groups)
     optimizer.step()
-    assert thresholds_of(pruner) == pytest.approx(expected, rel=1e-12, abs=0)
-    assert penalties_of(pruner) == pytest.approx({"a": 0.1, "b": 0.1, "still": 0.0}, rel=1e-12, abs=0)
+    assert pruner.threshold == pytest.approx(expected, rel=1e-12, abs=0)
+    assert pruner.penalty == pytest.approx({"a": 0.1, "b": 0.1, "still": 0.0}, rel=1e-12, abs=0)
 
 
 def test_a_parameter_that_the_optimizer_lost_is_missed():
@@ -108,4 +106,4 @@ def test_other_thresholds_need_no_learning_rate(threshold):
             optimizer.zero_grad()
         assert pruner.step == 4
         assert pruner.sparsity() > 0.1
-        assert all(math.isnan(mu) for mu in penalties_of(pruner).values())
+        assert all(math.isnan(mu) for mu in pruner.penalty.values())

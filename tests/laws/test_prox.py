@@ -68,7 +68,7 @@ def test_no_grid_point_does_better_on_the_prox_objective(law, levels):
     grid = torch.linspace(-8, 8, 40_001, dtype=torch.float64)[None, :]
 
     def objective(v: Tensor) -> Tensor:
-        return (v - theta) ** 2 / 2 + law.prox.penalty(v, *levels)
+        return (v - theta) ** 2 / 2 + law.prox.regularizer(v, *levels)
 
     reached = objective(law.prox(theta, *levels))
     assert (reached <= objective(grid).min(1, keepdim=True).values + 1e-12).all()
@@ -80,9 +80,9 @@ def test_the_objective_rises_on_either_side_of_the_prox(law, levels):
     """A sharper certificate than a grid: the smallest move that rounding lets us see is no improvement."""
     theta = thetas()
     w = law.prox(theta, *levels)
-    here = (w - theta) ** 2 / 2 + law.prox.penalty(w, *levels)
+    here = (w - theta) ** 2 / 2 + law.prox.regularizer(w, *levels)
     for move in (1e-6, -1e-6):
-        there = (w + move - theta) ** 2 / 2 + law.prox.penalty(w + move, *levels)
+        there = (w + move - theta) ** 2 / 2 + law.prox.regularizer(w + move, *levels)
         assert (there >= here - 1e-15).all()
 
 
@@ -121,7 +121,7 @@ def test_without_a_threshold_it_is_the_identity_and_zero_stays_zero(law):
     rest = law.levels[0][1:]
     assert torch.equal(law.prox(theta, 0.0, *rest), theta)
     assert torch.equal(law.prox(torch.zeros(2), 0.0, *rest), torch.zeros(2))
-    assert torch.equal(law.prox.penalty(torch.zeros(2), *(0.0 for _ in law.levels[0])), torch.zeros(2))
+    assert torch.equal(law.prox.regularizer(torch.zeros(2), *(0.0 for _ in law.levels[0])), torch.zeros(2))
 
 
 @each_prox_and_level
@@ -138,7 +138,7 @@ def test_infinities_and_nan_stay_what_they_are_and_touch_nothing_else(law, level
 @each_prox_and_level
 def test_what_training_leaves_behind_is_zero_up_to_the_threshold(law, levels):
     theta = thetas()
-    final = law.prox.final(theta, law.prox(theta, *levels), *levels)
+    final = law.prox.exact(theta, law.prox(theta, *levels), *levels)
     assert torch.equal(final == 0, theta.abs() <= levels[0])
 
 

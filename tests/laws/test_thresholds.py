@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import softprune as sp
-from oracles import assert_same, penalties_of, thresholds_of
+from oracles import assert_same
 from softprune.pruner.hidden import Hidden
 from softprune.thresholds.scheduled import Scheduled
 
@@ -32,7 +32,6 @@ THRESHOLDS = {
 }
 
 each_threshold = pytest.mark.parametrize("make", THRESHOLDS.values(), ids=THRESHOLDS.keys())
-each_pure = pytest.mark.parametrize("name", [name for name in THRESHOLDS if not name.startswith("target")])
 each_trainable = pytest.mark.parametrize("name", ["STR", "STR with exp", "STR-GS", "GPO"])
 
 
@@ -73,50 +72,79 @@ def train(make, steps=T, seen=lambda pruner: None, **options) -> sp.Pruner:
 # -- by itself -----------------------------------------------------------------------------------------------
 
 
+def bound(make):
+    """A threshold at work on three parameters, and the parameters."""
+    params = sp.select(model())
+    threshold = make(params)
+    optimizer = torch.optim.SGD([*params.values(), *trained(threshold)], lr=0.2)
+    return threshold.bind(Hidden(params), optimizer), params
+
+
+def numbers(rule) -> list[list[float]]:
+    return [[float(level) for level in column] for column in rule.levels]
+
+
 @each_threshold
 def test_there_is_one_level_for_each_parameter_at_first_and_after_every_step(make):
-    params = sp.select(model())
-    threshold = make(params).watch(Hidden(params))
-    columns = threshold.initial(3)
+    rule, _ = bound(make)
+    kinds = [type(column) for column in rule.levels]
     for step in range(1, T + 3):
-        assert all(len(column) == 3 for column in columns)
-        assert all(0 <= float(d) < math.inf for column in columns for d in column)
-        after = threshold.advance(columns, [0.1, 0.2, 0.3], step)
-        assert [type(column) for column in after] == [type(column) for column in columns]
-        columns = after
+        assert [type(column) for column in rule.levels] == kinds
+        assert all(len(column) == 3 for column in rule.levels)
+        assert all(0 <= d < math.inf for column in numbers(rule) for d in column)
+        rule.advance(step, [0.1, 0.2, 0.3])
 
 
-@each_pure
-def test_asking_for_levels_changes_nothing(name):
-    threshold = THRESHOLDS[name](sp.select(model()))
+@each_threshold
+def test_a_rule_that_loads_a_state_goes_on_as_the_one_that_saved_it(make):
+    (rule, params), (other, others) = bound(make), bound(make)
+    for step in range(1, T // 2):
+        rule.advance(step, [0.1, 0.2, 0.3])
+    owners = {
+        id(p): q for p, q in zip([*params.values(), *rule.trained], [*others.values(), *other.trained], strict=True)
+    }
+    entries = {owners[id(p)]: dict(values) for p, values in rule.state().items()}
+    other.check(entries)
+    other.load(entries)
+    for step in range(T // 2, T + 2):
+        assert numbers(other) == numbers(rule)
+        rule.advance(step, [0.1, 0.2, 0.3])
+        other.advance(step, [0.1, 0.2, 0.3])
 
-    def numbers(columns):
-        return [[float(x) for x in column] for column in columns]
 
-    columns = threshold.initial(3)
-    kept = numbers(columns)
-    first = numbers(threshold.advance(columns, [0.1, 0.2, 0.3], 7))
-    assert numbers(threshold.advance(columns, [0.1, 0.2, 0.3], 7)) == first
-    assert numbers(threshold.initial(3)) == numbers(columns) == kept
+@each_threshold
+def test_a_rule_binds_a_threshold_and_leaves_it_as_it_was(make):
+    params = sp.select(model())
+    threshold = make(params)
+    before = repr(threshold)
+    first, second = (
+        threshold.bind(Hidden(params), torch.optim.SGD([*params.values(), *trained(threshold)], lr=0.2))
+        for _ in range(2)
+    )
+    first.advance(1, [0.1, 0.2, 0.3])
+    second.advance(1, [0.1, 0.2, 0.3])
+    assert numbers(first) == numbers(second)
+    assert repr(threshold) == before
 
 
 @each_threshold
 def test_a_threshold_can_be_printed_copied_and_pickled(make):
-    threshold = make(sp.select(model()))
+    params = sp.select(model())
+    threshold = make(params)
     for other in (copy.deepcopy(threshold), pickle.loads(pickle.dumps(threshold))):
         assert repr(other) == repr(threshold)
         if not trained(threshold):
             assert other == threshold
-        for mine, theirs in zip(threshold.initial(3), other.initial(3), strict=True):
-            assert [float(x) for x in mine] == [float(x) for x in theirs]
+        assert numbers(bound(lambda _, other=other: other)[0]) == numbers(bound(lambda _: threshold)[0])
 
 
 def test_lats_adds_up_penalty_times_lr_for_each_parameter_by_itself():
     lrs = np.random.default_rng(0).uniform(0, 1, (30, 3))
-    columns = sp.LATS(penalty=0.25, start=4).initial(3)
+    threshold = sp.LATS(penalty=0.25, start=4)
+    d = threshold.first(3)
     for step, lr in enumerate(lrs, start=1):
-        columns = sp.LATS(penalty=0.25, start=4).advance(columns, list(lr), step)
-        np.testing.assert_allclose(columns[0], 0.25 * lrs[4:step].sum(0), rtol=1e-14, atol=0)
+        d = threshold.next(d, list(lr), step)
+        np.testing.assert_allclose(d, 0.25 * lrs[4:step].sum(0), rtol=1e-14, atol=0)
 
 
 @each_trainable
@@ -158,8 +186,8 @@ def test_w_is_the_prox_of_theta_after_every_step_exactly(make, gradient):
     steps = []
 
     def seen(pruner: sp.Pruner) -> None:
-        named = thresholds_of(pruner)
-        ks = pruner.trainable()[1].tolist() if isinstance(pruner.trainable, sp.GPO) else [0.0] * 3
+        named = pruner.threshold
+        ks = pruner.rule.levels[1].tolist() if len(pruner.rule.levels) == 2 else [0.0] * 3
         for (name, p), k in zip(pruner.params.items(), ks, strict=True):
             theta, d = pruner.theta[name].numpy(), named[name]
             shrunk = np.sign(theta) * np.maximum(np.abs(theta) - d, 0)
@@ -177,7 +205,7 @@ def test_w_is_the_prox_of_theta_after_every_step_exactly(make, gradient):
 def test_detaching_leaves_exact_zeros_where_theta_is_within_the_threshold(make):
     pruner = train(make)
     theta = {name: x.clone() for name, x in pruner.theta.items()}
-    d = thresholds_of(pruner)
+    d = pruner.threshold
     sparsity = pruner.sparsity()
     pruner.detach()
     zeros = [p == 0 for p in pruner.params.values()]
@@ -192,7 +220,7 @@ def test_the_penalty_adds_up_to_the_threshold(make):
     record = []
 
     def seen(pruner: sp.Pruner) -> None:
-        mu, d = penalties_of(pruner), thresholds_of(pruner)
+        mu, d = pruner.penalty, pruner.threshold
         record.append((np.array(list(mu.values())), np.array(list(d.values()))))
 
     train(make, T, seen)

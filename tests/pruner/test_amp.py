@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import softprune as sp
-from oracles import OPTIMIZERS, Run, loss_of, thresholds_of
+from oracles import OPTIMIZERS, Run, loss_of
 
 FUSED = {
     "sgd": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
@@ -24,7 +24,7 @@ def scaled(run: Run, unscale: bool = False) -> None:
     """Eight steps under a GradScaler whose scale is a power of two, so that no bit is lost; two of them overflow."""
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)
     for step in range(8):
-        before = thresholds_of(run.pruner)
+        before = run.pruner.threshold
         overflow = float("inf") if step in SKIPPED else 1.0
         scaler.scale(loss_of(run.model, step) * overflow).backward()
         if unscale:
@@ -33,7 +33,7 @@ def scaled(run: Run, unscale: bool = False) -> None:
         scaler.step(run.optimizer)
         scaler.update()
         run.optimizer.zero_grad()
-        assert (thresholds_of(run.pruner) == before) == (step in SKIPPED)
+        assert (run.pruner.threshold == before) == (step in SKIPPED)
 
 
 def plain(run: Run, clip: bool = False) -> None:
@@ -61,13 +61,13 @@ def test_a_scaled_run_is_the_plain_run_without_its_skipped_steps(optimizer, fuse
 
 def test_a_first_step_may_be_skipped():
     run = build("adam", True, "str")
-    start = thresholds_of(run.pruner)
+    start = run.pruner.threshold
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     scaler.scale(loss_of(run.model, 0) * float("inf")).backward()
     scaler.step(run.optimizer)
     scaler.update()
     assert run.pruner.step == 0
-    assert thresholds_of(run.pruner) == start
+    assert run.pruner.threshold == start
     assert all(theta.isfinite().all() for theta in run.pruner.theta.values())
     assert scaler.get_scale() == 2.0
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import softprune as sp
-from oracles import METHODS, STEPS, Run, assert_same, loss_of, shrink, thresholds_of
+from oracles import METHODS, STEPS, Run, assert_same, loss_of, shrink
 
 
 class Failing(torch.optim.SGD):
@@ -60,7 +60,7 @@ def test_after_a_step_that_failed_midway_the_next_one_goes_on(method):
     run.train(range(5, STEPS))
     assert run.pruner.step == STEPS - 1
     for name, theta in run.pruner.theta.items():
-        d = thresholds_of(run.pruner)[name]
+        d = run.pruner.threshold[name]
         torch.testing.assert_close(run.pruner.params[name].data, shrink(theta, d), rtol=1e-12, atol=1e-14)
         assert (run.pruner.params[name] == 0).any()
 
@@ -69,7 +69,7 @@ def test_after_a_step_that_failed_midway_the_next_one_goes_on(method):
 def test_after_a_step_that_failed_midway_the_weights_are_put_back(end):
     run = failed()
     theta = {name: theta.clone() for name, theta in run.pruner.theta.items()}
-    d = thresholds_of(run.pruner)
+    d = run.pruner.threshold
     match end:
         case "detach":
             run.pruner.detach()

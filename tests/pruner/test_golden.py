@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import softprune as sp
-from oracles import thresholds_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PRUNED = ("0.weight", "3.weight", "7.weight")
@@ -73,7 +72,7 @@ def run(data: dict, meta: dict, make_threshold) -> tuple[sp.Pruner, dict[str, np
             optimizer.step()
             optimizer.zero_grad()
             log["loss"].append(loss.item())
-            log["threshold"].append(list(thresholds_of(pruner).values()))
+            log["threshold"].append(list(pruner.threshold.values()))
             log["sparsity"].append([(p == 0).double().mean().item() for p in params.values()])
     return pruner, {key: np.array(values) for key, values in log.items()}
 

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 import softprune as sp
-from oracles import thresholds_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -82,7 +81,7 @@ def test_a_step_that_gradscaler_skips_does_not_count(fused):
         optimizer.zero_grad()
         assert torch.equal(before, model.weight) == (step == 2)
     assert pruner.step == 3
-    assert thresholds_of(pruner) == {"weight": pytest.approx(0.3)}
+    assert pruner.threshold == {"weight": pytest.approx(0.3)}
 
 
 @pytest.mark.parametrize("threshold", [sp.LATS(1.0), sp.TargetSparsity(0.5, 10)])
@@ -95,7 +94,7 @@ def test_a_learning_rate_may_lie_on_the_device(threshold):
             optimizer.step()
             optimizer.zero_grad()
         if isinstance(threshold, sp.LATS):
-            assert thresholds_of(pruner) == {"weight": pytest.approx(0.1)}
+            assert pruner.threshold == {"weight": pytest.approx(0.1)}
         else:
             assert pruner.sparsity() == pytest.approx(0.5, abs=1e-3)
 

@@ -12,7 +12,6 @@ from oracles import (
     assert_same,
     loss_of,
     shrink,
-    thresholds_of,
 )
 
 
@@ -61,7 +60,7 @@ def test_without_gradient_theta_stands_still_and_the_threshold_does_not(method, 
         frozen.grad = None
         run.optimizer.step()
         run.optimizer.zero_grad()
-    d = thresholds_of(run.pruner)["0.weight"]
+    d = run.pruner.threshold["0.weight"]
     assert torch.equal(run.pruner.theta["0.weight"], theta)
     assert run.pruner.step == STEPS
     if method != "gpo":

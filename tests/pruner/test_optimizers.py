@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import softprune as sp
-from oracles import METHODS, OPTIMIZERS, Oracle, Run, assert_follows, network, thresholds_of
+from oracles import METHODS, OPTIMIZERS, Oracle, Run, assert_follows, network
 from small_networks import MODELS
 
 SCHEDULED = ["slats", "delayed", "short", "constant", "lats"]
@@ -26,10 +26,10 @@ def test_bit_for_bit_the_straight_through_run(optimizer, method):
 @pytest.mark.parametrize("method", TRAINED)
 def test_the_autograd_run_of_trained_thresholds(optimizer, method):
     run, oracle = Run.of(optimizer, method), Oracle(optimizer, method)
-    start = run.pruner.trainable.s.clone()
+    start = run.pruner.rule.trained[0].detach().clone()
     assert run.train() == pytest.approx(oracle.train(), rel=1e-9)
     assert_follows(run, oracle, rtol=1e-8, atol=1e-10)
-    assert not torch.equal(run.pruner.trainable.s, start)
+    assert not torch.equal(run.pruner.rule.trained[0], start)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -52,10 +52,10 @@ def test_low_precision_parameters(dtype, optimizer):
 
 def test_low_precision_parameters_keep_their_trained_threshold_in_single_precision():
     run = Run.of("momentum", "str", dtype=torch.bfloat16)
-    before = thresholds_of(run.pruner)
+    before = run.pruner.threshold
     run.train(range(3))
-    assert run.pruner.trainable.s.dtype == torch.float32
-    assert all(thresholds_of(run.pruner)[name] != d for name, d in before.items())
+    assert run.pruner.rule.trained[0].dtype == torch.float32
+    assert all(run.pruner.threshold[name] != d for name, d in before.items())
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import softprune as sp
-from softprune.models import build
+from softprune.models import resnet50
 
 
 def test_flops_per_weight_by_hand():
@@ -22,7 +22,7 @@ def test_flops_per_weight_by_hand():
 
 
 def test_resnet50_multiplies_four_billion_times():
-    model = build("resnet50", 1000)
+    model = resnet50()
     uses = sp.flops_per_weight(model, torch.zeros(1, 3, 224, 224))
     total = sum(uses[name] * p.numel() for name, p in sp.select(model).items())
     assert total == 4_089_184_256

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import softprune as sp
-from oracles import STEPS, Run, network, refused, thresholds_of
+from oracles import STEPS, Run, network, refused
 from softprune.report.report import summarize_tensors
 
 
@@ -96,8 +96,8 @@ def test_trained_thresholds_are_told_layer_by_layer(method):
     run = Run.of("momentum", method)
     run.train()
     report = sp.summarize(run.pruner)
-    assert {layer.name: layer.threshold for layer in report.layers} == thresholds_of(run.pruner)
-    assert len(set(thresholds_of(run.pruner).values())) == 2
+    assert {layer.name: layer.threshold for layer in report.layers} == run.pruner.threshold
+    assert len(set(run.pruner.threshold.values())) == 2
     assert report.penalty is None
     assert "threshold" in str(report)
     assert sum(report.not_pruned.values()) == 10  # the biases, not s

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import softprune as sp
-from softprune.models import build
+from softprune.models import resnet18_cifar
 
-PARAMS = sp.select(build("resnet18_cifar", 10))
+PARAMS = sp.select(resnet18_cifar())
 
 
 SIZE = sum(p.numel() for p in PARAMS.values())

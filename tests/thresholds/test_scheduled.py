@@ -4,34 +4,34 @@ import pytest
 import torch
 
 import softprune as sp
-from oracles import STEPS, Run, penalties_of, thresholds_of
+from oracles import STEPS, Run
 
 
 def test_before_its_start_nothing_is_pruned():
     run, dense = Run.of("adam", "delayed"), Run.of("adam", lambda params: sp.Constant(0.0))
     run.train(range(3))
     dense.train(range(3))
-    assert set(thresholds_of(run.pruner).values()) == {0.0}
+    assert set(run.pruner.threshold.values()) == {0.0}
     for p, q in zip(run.model.parameters(), dense.model.parameters(), strict=True):
         assert torch.equal(p, q)
     run.train(range(3, 4))
-    assert all(d > 0 for d in thresholds_of(run.pruner).values())
+    assert all(d > 0 for d in run.pruner.threshold.values())
 
 
 @pytest.mark.parametrize("method", ["slats", "short"])
 def test_past_its_steps_the_threshold_stays_and_the_weights_go_on(method):
     run = Run.of("momentum", method)
     run.train()
-    assert set(thresholds_of(run.pruner).values()) == {0.2}
+    assert set(run.pruner.threshold.values()) == {0.2}
     before = run.model[0].weight.clone()
     run.train(range(STEPS, STEPS + 3))
     assert run.pruner.step == STEPS + 3
-    assert set(thresholds_of(run.pruner).values()) == {0.2}
-    assert set(penalties_of(run.pruner).values()) == {0.0}
+    assert set(run.pruner.threshold.values()) == {0.2}
+    assert set(run.pruner.penalty.values()) == {0.0}
     assert not torch.equal(run.model[0].weight, before)
 
 
 def test_the_penalty_of_a_step_is_its_growth_over_its_learning_rate():
     run = Run.of(lambda groups: torch.optim.SGD(groups, lr=0.02), lambda params: sp.Linear(0.8, STEPS))
     run.train(range(2))
-    assert penalties_of(run.pruner)["2.weight"] == pytest.approx(0.1 / (0.02 / 1.1))
+    assert run.pruner.penalty["2.weight"] == pytest.approx(0.1 / (0.02 / 1.1))

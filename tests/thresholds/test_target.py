@@ -12,7 +12,6 @@ from torch.optim import lr_scheduler as schedulers
 
 import softprune as sp
 from digit_classifier import OPTIMIZERS, SCHEDULES, STEPS, X, classifier, loss, run, train
-from oracles import thresholds_of
 
 TARGETS = [0.5, 0.8, 0.9, 0.95, 0.98, 0.995]
 ALL = list(product(TARGETS, OPTIMIZERS, SCHEDULES, [True, False]))
@@ -112,9 +111,9 @@ def test_past_the_end_the_threshold_stays():
     assert pruner.sparsity() == 0.0
     train(model, opt, scheduler, pruner, 20)
     assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
-    final = thresholds_of(pruner)
+    final = pruner.threshold
     train(model, opt, scheduler, pruner, 25)
-    assert thresholds_of(pruner) == final
+    assert pruner.threshold == final
 
 
 def test_a_target_may_count_multiplications():

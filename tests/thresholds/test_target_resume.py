@@ -7,7 +7,7 @@ from torch.optim import lr_scheduler as schedulers
 
 import softprune as sp
 from digit_classifier import OPTIMIZERS, SCHEDULES, STEPS, classifier, train
-from oracles import assert_same, saved, thresholds_of
+from oracles import assert_same, saved
 
 
 @pytest.mark.parametrize("stop", [1, 17, 59])
@@ -69,10 +69,10 @@ def test_a_run_resumed_with_fewer_steps_than_it_made_ends_at_the_target():
     model.load_state_dict(weights)
     opt.load_state_dict(saved)
     train(model, opt, scheduler, pruner, 155)
-    after = thresholds_of(pruner)
+    after = pruner.threshold
     assert pruner.sparsity() > 0.89
     train(model, opt, scheduler, pruner, 160)
-    assert thresholds_of(pruner) == after  # it landed once
+    assert pruner.threshold == after  # it landed once
 
 
 @pytest.mark.parametrize("goal", [sp.TargetSparsity(0.97, 2 * STEPS), sp.TargetSparsity(0.9, 2 * STEPS)])

@@ -263,8 +263,11 @@ class Pruner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.detach()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with warnings.catch_warnings():
+            if kind is not None:
+                warnings.simplefilter("ignore")  # the exception says why pruning ends early
+            self.detach()
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_handles"}
@@ -306,8 +309,7 @@ class Pruner:
 
     def _check(self, entries: Entries) -> None:
         checks.hidden_weights(self.params, entries)
-        own = ("theta", "step")
-        self.rule.check({p: {k: v for k, v in values.items() if k not in own} for p, values in entries.items()})
+        self.rule.check(_of_the_rule(entries))
 
     @torch.no_grad()
     def _restore(self, entries: Entries) -> None:
@@ -318,9 +320,15 @@ class Pruner:
         self._hidden.adopt({i: torch.empty_like(params[i], requires_grad=False) for i in self._hidden.changed()})
         self.step = int(entries[params[0]]["step"])
         self._hidden.load([entries[p]["theta"] for p in params])
-        self.rule.load(entries)
+        self.rule.load(_of_the_rule(entries))
         self._previous = self.rule.levels
         self._write()
+
+
+def _of_the_rule(entries: Entries) -> Entries:
+    """What the threshold saved, without what the pruner itself did."""
+    own = ("theta", "step")
+    return {p: {key: value for key, value in values.items() if key not in own} for p, values in entries.items()}
 
 
 def _warn_of_no_step(optimizer: Optimizer) -> None:
