@@ -1,4 +1,10 @@
-"""The laws of a proximal map. A new prox is one more line in ``PROXES``."""
+"""The laws of a proximal map. A new prox is one more line in ``PROXES``, and is held to what it claims.
+
+every prox     minimises its objective, has an inverse and a derivative, writes many tensors as it maps one
+separable      acts on each weight alone: a grid finds nothing better, weight by weight
+convex         its penalty is convex: the map is nonexpansive and increasing
+thresholds     w = 0 exactly where |θ| <= d
+"""
 
 import copy
 import pickle
@@ -10,7 +16,13 @@ import torch
 from torch import Tensor
 
 import softprune as sp
+from oracles import shrink
+from proxes import Firm, Rows, firm, rows
 from softprune.kernels.pairs import Pairs
+
+
+def blend(theta: Tensor, d: float | Tensor, k: float | Tensor) -> Tensor:
+    return (1 - k) * shrink(theta, d) + k * theta
 
 
 @dataclass(frozen=True)
@@ -20,30 +32,34 @@ class Law:
     prox: sp.Prox
     levels: tuple[tuple[float, ...], ...]
     reference: Callable[..., Tensor]
-
-
-def shrink(theta: Tensor, d: float | Tensor) -> Tensor:
-    return torch.sign(theta) * torch.relu(theta.abs() - d)
-
-
-def blend(theta: Tensor, d: float | Tensor, k: float | Tensor) -> Tensor:
-    return (1 - k) * shrink(theta, d) + k * theta
+    kinks: tuple[float, ...] = (1.0,)  # at these multiples of d, of |θ| or, if not separable, of a row's ‖θ‖ / √size
 
 
 PROXES = [
     Law(sp.SoftThreshold(), ((0.7,), (0.0,), (2.5,)), shrink),
     Law(sp.Blend(), ((0.7, 0.3), (0.7, 1.0), (0.7, 1e-9), (0.0, 0.3)), blend),
+    Law(Firm(c=3.0), ((0.7,), (0.0,), (2.5,)), firm, kinks=(1.0, 3.0)),
+    Law(Rows(), ((0.7,), (0.0,), (2.5,)), rows),
 ]
 
+
+def claiming(*claims: str, positive: bool = False):
+    """Each prox that makes these claims, at each of its levels."""
+    cases = [
+        pytest.param(law, levels, id=type(law.prox).__name__ + "-".join(map(str, levels)))
+        for law in PROXES
+        if all(getattr(law.prox, claim) for claim in claims)
+        for levels in law.levels
+        if levels[0] > 0 or not positive
+    ]
+    return pytest.mark.parametrize(("law", "levels"), cases)
+
+
 each_prox = pytest.mark.parametrize("law", PROXES, ids=lambda law: type(law.prox).__name__)
-each_prox_and_level = pytest.mark.parametrize(("law", "levels"), cases := [
-    pytest.param(law, levels, id=type(law.prox).__name__ + "-".join(map(str, levels)))
-    for law in PROXES
-    for levels in law.levels
-])  # fmt: skip
-each_prox_and_positive_level = pytest.mark.parametrize(
-    ("law", "levels"), [case for case in cases if case.values[1][0] > 0]
-)
+each_prox_and_level = claiming()
+each_separable_prox = claiming("separable")
+each_convex_prox = claiming("convex")
+each_prox_that_thresholds = claiming("thresholds")
 
 
 def thetas(dtype: torch.dtype = torch.float64) -> Tensor:
@@ -53,112 +69,80 @@ def thetas(dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.cat([random, marks, torch.nextafter(marks, marks + 1), torch.nextafter(marks, marks - 1)]).to(dtype)
 
 
-def away_from_kinks(levels: tuple[float, ...], margin: float = 1e-3) -> Tensor:
-    """Where the map is smooth: neither |θ| = d nor θ = 0, at which d = 0 puts a kink."""
-    theta = thetas()
-    return theta[((theta.abs() - levels[0]).abs() > margin) & (theta.abs() > margin)]
+def matrix() -> Tensor:
+    """The same as 28 rows of 8, for maps that look at rows."""
+    return thetas().view(28, 8)
 
 
-# -- the map -------------------------------------------------------------------------------------------------
+def smooth(law: Law, levels: tuple[float, ...], margin: float = 1e-3) -> Tensor:
+    """Rows of ``matrix`` on which the map is smooth: away from its kinks, and from θ = 0, at which d = 0 puts one."""
+    sizes = matrix().abs() if law.prox.separable else matrix().norm(dim=1, keepdim=True) / 8**0.5
+    kinks = [0.0, *(multiple * levels[0] for multiple in law.kinks)]
+    return matrix()[torch.stack([((sizes - kink).abs() > margin).all(1) for kink in kinks]).all(0)]
 
 
-@each_prox_and_level
-def test_no_grid_point_does_better_on_the_prox_objective(law, levels):
-    theta = thetas()[:60, None]
-    grid = torch.linspace(-8, 8, 40_001, dtype=torch.float64)[None, :]
+def objective(law: Law, levels: tuple[float, ...], theta: Tensor, v: Tensor) -> Tensor:
+    return ((v - theta) ** 2).sum() / 2 + law.prox.penalty(v, *levels).sum()
 
-    def objective(v: Tensor) -> Tensor:
-        return (v - theta) ** 2 / 2 + law.prox.regularizer(v, *levels)
 
-    reached = objective(law.prox(theta, *levels))
-    assert (reached <= objective(grid).min(1, keepdim=True).values + 1e-12).all()
-    assert reached.isfinite().all()
+# -- every prox ----------------------------------------------------------------------------------------------
 
 
 @each_prox_and_level
-def test_the_objective_rises_on_either_side_of_the_prox(law, levels):
-    """A sharper certificate than a grid: the smallest move that rounding lets us see is no improvement."""
-    theta = thetas()
+def test_no_other_point_does_better_on_the_prox_objective(law, levels):
+    """Neither a step from w, all over or in one coordinate, nor zeros, nor θ itself, nor w of other levels."""
+    theta = matrix()[:12]
     w = law.prox(theta, *levels)
-    here = (w - theta) ** 2 / 2 + law.prox.regularizer(w, *levels)
-    for move in (1e-6, -1e-6):
-        there = (w + move - theta) ** 2 / 2 + law.prox.regularizer(w + move, *levels)
-        assert (there >= here - 1e-15).all()
+    best = objective(law, levels, theta, w)
+    assert best.isfinite()
+    generator = torch.Generator().manual_seed(2)
+    for size in (1e-4, 1e-2, 1.0):
+        for _ in range(20):
+            move = size * torch.randn(w.shape, generator=generator, dtype=torch.float64)
+            alone = torch.zeros_like(w)
+            place = tuple(int(torch.randint(n, (), generator=generator)) for n in w.shape)
+            alone[place] = move[place]
+            for v in (w + move, w * (1 + move), w + alone):
+                assert objective(law, levels, theta, v) >= best - 1e-12
+    for i in range(len(w)):
+        for row in (torch.zeros(8), theta[i], 0.5 * theta[i], shrink(theta[i], levels[0])):
+            v = w.clone()
+            v[i] = row
+            assert objective(law, levels, theta, v) >= best - 1e-12
 
 
 @each_prox_and_level
-def test_it_is_odd(law, levels):
-    assert torch.equal(law.prox(-thetas(), *levels), -law.prox(thetas(), *levels))
-
-
-@each_prox_and_level
-def test_it_is_nonexpansive_and_increasing(law, levels):
-    theta = thetas().sort().values
-    gaps = law.prox(theta, *levels).diff()
-    assert (gaps >= -1e-15).all()
-    assert (gaps <= theta.diff() + 1e-15).all()
-
-
-@each_prox_and_level
-def test_it_shrinks_toward_zero_and_keeps_the_sign(law, levels):
-    theta = thetas()
-    w = law.prox(theta, *levels)
-    assert (w.abs() <= theta.abs()).all()
-    assert (w * theta >= 0).all()
+def test_the_map_is_the_reference(law, levels):
+    for theta in (thetas(), matrix()):
+        torch.testing.assert_close(law.prox(theta, *levels), law.reference(theta, *levels), rtol=1e-14, atol=1e-14)
 
 
 @each_prox_and_level
 def test_the_inverse_is_mapped_back_to_the_weight(law, levels):
-    w = law.prox(thetas(), *levels)
+    w = law.prox(matrix(), *levels)
     torch.testing.assert_close(law.prox(law.prox.inverse(w, *levels), *levels), w, rtol=1e-12, atol=1e-15)
-    assert torch.equal(law.prox.inverse(torch.zeros(3), *levels), torch.zeros(3))
+    assert torch.equal(law.prox.inverse(torch.zeros(3, 2), *levels), torch.zeros(3, 2))
 
 
 @each_prox
 def test_without_a_threshold_it_is_the_identity_and_zero_stays_zero(law):
     """The trap of (1 − d/|θ|)·θ: NaN at θ = 0, d = 0."""
-    theta = thetas()
     rest = law.levels[0][1:]
-    assert torch.equal(law.prox(theta, 0.0, *rest), theta)
-    assert torch.equal(law.prox(torch.zeros(2), 0.0, *rest), torch.zeros(2))
-    assert torch.equal(law.prox.regularizer(torch.zeros(2), *(0.0 for _ in law.levels[0])), torch.zeros(2))
+    assert torch.equal(law.prox(matrix(), 0.0, *rest), matrix())
+    assert torch.equal(law.prox(torch.zeros(2, 2), 0.0, *rest), torch.zeros(2, 2))
+    assert not law.prox.penalty(torch.zeros(2, 2), *(0.0 for _ in law.levels[0])).any()
 
 
-@each_prox_and_level
-def test_infinities_and_nan_stay_what_they_are_and_touch_nothing_else(law, levels):
-    theta = torch.tensor([torch.inf, -torch.inf, torch.nan, 3.0, 0.0])
-    w = torch.empty(5)
-    law.prox.write(Pairs([w], [theta]), *([level] for level in levels))
-    for result in (w, law.prox(theta, *levels)):
-        assert result[:2].tolist() == [torch.inf, -torch.inf]
-        assert result[2].isnan()
-        assert torch.equal(result[3:], law.prox(theta[3:], *levels))
-
-
-@each_prox_and_level
-def test_what_training_leaves_behind_is_zero_up_to_the_threshold(law, levels):
-    theta = thetas()
-    final = law.prox.exact(theta, law.prox(theta, *levels), *levels)
-    assert torch.equal(final == 0, theta.abs() <= levels[0])
-
-
-# -- its derivative ------------------------------------------------------------------------------------------
-
-
-@each_prox_and_level
-def test_the_map_is_the_reference(law, levels):
-    torch.testing.assert_close(law.prox(thetas(), *levels), law.reference(thetas(), *levels), rtol=1e-14, atol=1e-14)
-
-
-@each_prox_and_positive_level
+@claiming(positive=True)
 def test_vjp_equals_finite_differences_away_from_the_kinks(law, levels):
-    theta = away_from_kinks(levels)
-    grad = torch.linspace(-1, 2, len(theta), dtype=torch.float64)
+    theta = smooth(law, levels)
+    grad = torch.linspace(-1, 2, theta.numel(), dtype=torch.float64).view(theta.shape)
     step = 1e-6
     at = [torch.tensor(level, dtype=torch.float64) for level in levels]
     dtheta, *dlevels = law.prox.vjp(theta, grad, *at)
-    slope = (law.prox(theta + step, *levels) - law.prox(theta - step, *levels)) / (2 * step)
-    torch.testing.assert_close(dtheta, grad * slope, rtol=0, atol=1e-8)
+    move = torch.randn(theta.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    slope = (law.prox(theta + step * move, *levels) - law.prox(theta - step * move, *levels)) / (2 * step)
+    torch.testing.assert_close((dtheta * move).sum(1), (grad * slope).sum(1), rtol=0, atol=1e-7)
     assert len(dlevels) == len(levels)
     for i, dlevel in enumerate(dlevels):
         up, down = ([x + sign * step * (j == i) for j, x in enumerate(levels)] for sign in (1, -1))
@@ -166,16 +150,16 @@ def test_vjp_equals_finite_differences_away_from_the_kinks(law, levels):
         torch.testing.assert_close(dlevel, (grad * slope).sum(), rtol=0, atol=1e-6)
 
 
-@each_prox_and_positive_level
+@claiming(positive=True)
 def test_gradcheck_passes_away_from_the_kinks(law, levels):
-    inputs = [away_from_kinks(levels)[:20], *(torch.tensor(x, dtype=torch.float64) for x in levels)]
+    inputs = [smooth(law, levels)[:3], *(torch.tensor(x, dtype=torch.float64) for x in levels)]
     assert torch.autograd.gradcheck(law.prox, [x.requires_grad_() for x in inputs])
 
 
 @each_prox_and_level
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_pull_back_equals_autograd_through_the_reference(law, levels, overwrite):
-    theta = [away_from_kinks(levels)[:30].reshape(5, 6), away_from_kinks(levels)[30:40], torch.empty(0).double()]
+    theta = [smooth(law, levels)[:4], smooth(law, levels)[4:5], torch.empty(0, 8).double()]
     before = [torch.linspace(-1, 3, x.numel(), dtype=torch.float64).reshape(x.shape) for x in theta]
     grads = [grad.clone() for grad in before]
     columns = [torch.full((3,), level, dtype=torch.float64) for level in levels]
@@ -194,33 +178,12 @@ def test_pull_back_equals_autograd_through_the_reference(law, levels, overwrite)
 @each_prox
 def test_pull_back_with_numbers_for_levels_turns_the_gradient_and_sums_nothing(law):
     levels = law.levels[0]
-    theta = away_from_kinks(levels)
+    theta = smooth(law, levels)
     grad = torch.ones_like(theta)
     assert law.prox.pull_back(Pairs([grad], [theta]), *([x] for x in levels), overwrite=True) == []
     leaf = theta.clone().requires_grad_()
     law.reference(leaf, *levels).sum().backward()
     torch.testing.assert_close(grad, leaf.grad, rtol=0, atol=1e-14)
-
-
-@each_prox
-def test_the_derivative_at_the_jump_is_the_one_from_inside(law):
-    """At |θ| = d the subgradient is taken as if θ were pruned, in every implementation."""
-    levels = law.levels[0]
-    at = torch.tensor([levels[0], -levels[0]], dtype=torch.float64)
-    inside = torch.tensor([levels[0] / 2, -levels[0] / 2], dtype=torch.float64)
-    columns = [torch.tensor([x], dtype=torch.float64) for x in levels]
-    for theta in (at, inside):
-        grad = torch.ones(2, dtype=torch.float64)
-        law.prox.pull_back(Pairs([grad], [theta]), *columns, overwrite=True)
-        if theta is at:
-            jump = grad
-    assert torch.equal(jump, grad)
-    by_torch, within = (law.prox.vjp(x, torch.ones(2, dtype=torch.float64), *levels)[0] for x in (at, inside))
-    assert torch.equal(by_torch, within)
-    torch.testing.assert_close(jump, by_torch, rtol=0, atol=1e-15)
-
-
-# -- many tensors at once ------------------------------------------------------------------------------------
 
 
 def many(dtype: torch.dtype) -> list[Tensor]:
@@ -242,27 +205,126 @@ def test_write_equals_the_map_on_every_tensor(law, levels, dtype, known):
     ws = [torch.full_like(x, torch.nan) for x in theta]
     before = [x.clone() for x in theta]
     law.prox.write(Pairs(ws, theta), *columns)
+    tolerance = {torch.float64: 1e-15, torch.float32: 1e-6, torch.bfloat16: 2e-2}[dtype]
     for i, (w, x) in enumerate(zip(ws, theta, strict=True)):
-        assert torch.equal(w, law.prox(x, *(column[i] for column in columns)))
+        assert torch.equal(w, law.prox(x, *(column[i] for column in columns)).to(dtype))
         assert w.dtype is dtype
         assert w.stride() == x.stride()
         assert torch.equal(x, before[i])
-    tolerance = {torch.float64: 1e-15, torch.float32: 1e-6, torch.bfloat16: 2e-2}[dtype]
-    for i, (w, x) in enumerate(zip(ws, theta, strict=True)):
         exact = law.reference(x.double(), *(column[i] for column in table))
         torch.testing.assert_close(w.double(), exact, rtol=tolerance, atol=tolerance)
-
-
-# -- the value -----------------------------------------------------------------------------------------------
 
 
 @each_prox
 def test_a_prox_is_a_frozen_equal_printable_picklable_value(law):
     prox = law.prox
-    for other in (pickle.loads(pickle.dumps(prox)), copy.deepcopy(prox), eval(repr(prox), vars(sp).copy())):
+    printed = eval(repr(prox), {type(prox).__name__: type(prox)})
+    for other in (pickle.loads(pickle.dumps(prox)), copy.deepcopy(prox), printed):
         assert other == prox
         assert hash(other) == hash(prox)
     assert all(prox != other.prox for other in PROXES if other is not law)
     assert is_dataclass(prox)
     with pytest.raises((FrozenInstanceError, TypeError)):
         prox.scale = 2.0
+
+
+# -- separable: it acts on each weight alone ---------------------------------------------------------------------
+
+
+@each_separable_prox
+def test_it_acts_on_each_weight_alone(law, levels):
+    theta = thetas()
+    w = law.prox(theta, *levels)
+    assert torch.equal(law.prox(matrix(), *levels).flatten(), w)
+    assert torch.equal(torch.stack([law.prox(x, *levels) for x in theta]), w)
+
+
+@each_separable_prox
+def test_no_grid_point_does_better_on_the_prox_objective(law, levels):
+    theta = thetas()[:60, None]
+    grid = torch.linspace(-8, 8, 40_001, dtype=torch.float64)[None, :]
+    w = law.prox(theta, *levels)
+    reached, others = ((v - theta) ** 2 / 2 + law.prox.penalty(v, *levels) for v in (w, grid))
+    assert (reached <= others.min(1, keepdim=True).values + 1e-12).all()
+    assert reached.isfinite().all()
+
+
+@each_separable_prox
+def test_the_objective_rises_on_either_side_of_the_prox(law, levels):
+    """A sharper certificate than a grid: the smallest move that rounding lets us see is no improvement."""
+    theta = thetas()
+    w = law.prox(theta, *levels)
+    here = (w - theta) ** 2 / 2 + law.prox.penalty(w, *levels)
+    for move in (1e-6, -1e-6):
+        there = (w + move - theta) ** 2 / 2 + law.prox.penalty(w + move, *levels)
+        assert (there >= here - 1e-15).all()
+
+
+@each_separable_prox
+def test_it_is_odd_shrinks_toward_zero_and_keeps_the_sign(law, levels):
+    theta = thetas()
+    w = law.prox(theta, *levels)
+    assert torch.equal(law.prox(-theta, *levels), -w)
+    assert (w.abs() <= theta.abs()).all()
+    assert (w * theta >= 0).all()
+
+
+@each_separable_prox
+def test_infinities_and_nan_stay_what_they_are_and_touch_nothing_else(law, levels):
+    theta = torch.tensor([torch.inf, -torch.inf, torch.nan, 3.0, 0.0])
+    w = torch.empty(5)
+    law.prox.write(Pairs([w], [theta]), *([level] for level in levels))
+    for result in (w, law.prox(theta, *levels)):
+        assert result[:2].tolist() == [torch.inf, -torch.inf]
+        assert result[2].isnan()
+        assert torch.equal(result[3:], law.prox(theta[3:], *levels))
+
+
+@claiming("separable", positive=True)
+def test_the_derivative_at_the_jump_is_the_one_from_inside(law, levels):
+    """At |θ| = d the subgradient is taken as if θ were pruned, in every implementation."""
+    at, inside = (torch.tensor([x, -x], dtype=torch.float64) for x in (levels[0], levels[0] / 2))
+    columns = [torch.tensor([x], dtype=torch.float64) for x in levels]
+    grads = []
+    for theta in (at, inside):
+        grads.append(torch.ones(2, dtype=torch.float64))
+        law.prox.pull_back(Pairs(grads[-1:], [theta]), *columns, overwrite=True)
+    assert torch.equal(*grads)
+    by_torch, within = (law.prox.vjp(x, torch.ones(2, dtype=torch.float64), *levels)[0] for x in (at, inside))
+    assert torch.equal(by_torch, within)
+    torch.testing.assert_close(grads[0], by_torch, rtol=0, atol=1e-15)
+
+
+# -- convex: its penalty is convex -------------------------------------------------------------------------------
+
+
+@each_convex_prox
+def test_it_is_nonexpansive_and_increasing_as_a_whole(law, levels):
+    generator = torch.Generator().manual_seed(4)
+    for size in (1e-3, 0.1, 1.0, 10.0):
+        for _ in range(25):
+            theta = 2 * torch.randn(6, 8, generator=generator, dtype=torch.float64)
+            move = size * torch.randn(6, 8, generator=generator, dtype=torch.float64)
+            moved = law.prox(theta + move, *levels) - law.prox(theta, *levels)
+            assert moved.norm() <= move.norm() + 1e-14
+            assert (moved * move).sum() >= -1e-14
+
+
+@claiming("convex", "separable")
+def test_it_is_nonexpansive_and_increasing_weight_by_weight(law, levels):
+    theta = thetas().sort().values
+    gaps = law.prox(theta, *levels).diff()
+    assert (gaps >= -1e-15).all()
+    assert (gaps <= theta.diff() + 1e-15).all()
+
+
+# -- thresholds: w = 0 exactly where |θ| <= d --------------------------------------------------------------------
+
+
+@each_prox_that_thresholds
+def test_it_is_zero_exactly_up_to_the_threshold(law, levels):
+    """While training, and in what training leaves behind."""
+    theta = thetas()
+    w = law.prox(theta, *levels)
+    assert torch.equal(w == 0, theta.abs() <= levels[0])
+    assert torch.equal(law.prox.final(theta, w, *levels) == 0, theta.abs() <= levels[0])

@@ -8,6 +8,7 @@ import torch
 import softprune as sp
 from digit_classifier import OPTIMIZERS, STEPS, classifier, run
 from oracles import network, refused
+from proxes import Rows
 
 
 def test_an_impossible_target_is_refused():
@@ -58,20 +59,6 @@ def test_a_refused_budget_names_the_layer():
 def test_wrong_arguments_are_refused(arguments, text):
     with pytest.raises(ValueError, match=text.replace(".", r"\.")):
         sp.TargetSparsity(**arguments)
-
-
-class Rows(sp.Prox):
-    """The group Lasso over rows."""
-
-    def __call__(self, theta, d):
-        norm = theta.norm(dim=1, keepdim=True)
-        return theta * (1 - d / norm.clamp(min=1e-12)).clamp(min=0)
-
-    def penalty(self, w, d):
-        return d * w.norm(dim=1, keepdim=True)
-
-    def inverse(self, w, d):
-        return w * (1 + d / w.norm(dim=1, keepdim=True).clamp(min=1e-12))
 
 
 def test_a_target_needs_a_prox_whose_zeros_it_can_count():
