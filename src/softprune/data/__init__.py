@@ -1,8 +1,16 @@
-"""Images and labels: digits, MNIST files, image folders, synthetic. The core never imports this package.
+"""Data: images and labels, from files or made up, in batches that resume.
 
-A loader's batches are a function of (seed, epoch, batch) and nothing else: not of the process's random state, the
-number of processes or of workers. So two numbers resume a run in the middle of an epoch, and w processes see together
-what one process sees.
+    builtin     digits and synthetic images, which need no files
+    idx_files   MNIST and its kin
+    folders     class folders; listing finds their files, decode reads them, augment crops them
+    split       Dataset, Split and Loader; order says which images are in which batch
+    tensors     small images, kept on the device        files    large images, read by workers
+
+Imports torch and ``errors``; the command imports it, the core never does.
+
+A loader's batches are a function of (seed, epoch, batch) and nothing else: neither the process's random state nor the
+number of processes or workers matters. So two numbers resume a run in the middle of an epoch, and w processes together
+see what one process sees.
 
 >>> data = synthetic(classes=2, shape=(1, 8, 8), images=8)
 >>> loader = data.train.loader(batch=4, train=True)

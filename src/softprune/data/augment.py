@@ -1,4 +1,4 @@
-"""Where to crop. Every function is given its random numbers and has none of its own."""
+"""Augmentation: shifts, crops, mirrors. The random numbers are arguments; nothing here draws any."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ Box = tuple[float, float, float, float]
 class Shift:
     """Pad with zeros, crop at random, perhaps mirror: a whole batch of small images at once, on its device.
 
+    Args:
+        pixels: the padding on each side, which is how far an image may move.
+        flip: mirror half of the images.
+
     >>> Shift(1)(torch.tensor([[[[1, 2], [3, 4]]]]), torch.tensor([[0.0, 0.5, 0.0]]))
     tensor([[[[0, 0],
               [1, 2]]]])
@@ -27,7 +31,12 @@ class Shift:
     flip: bool = False
 
     def __call__(self, images: Tensor, numbers: Tensor) -> Tensor:
-        """``numbers``: three for each image, uniform on [0, 1)."""
+        """Shift each image.
+
+        Args:
+            images: N × C × H × W.
+            numbers: N × 3, uniform on [0, 1): for the rows, the columns and the mirror.
+        """
         n, channels, height, width = images.shape
         p, device = self.pixels, images.device
         offsets = (numbers[:, :2] * (2 * p + 1)).long().clamp_(max=2 * p)

@@ -1,4 +1,4 @@
-"""Images that need no files: scikit-learn's digits, and images made up from a seed."""
+"""Images that need no files: scikit-learn's digits, and synthetic ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def synthetic(
 ) -> Dataset:
     """A smooth pattern for each class, and noise of half its size: a network learns it in a few steps.
 
-    ``images`` to train and a quarter as many to validate, of the same patterns.
+    Args:
+        classes: the number of patterns.
+        shape: C, H, W.
+        images: how many to train with; a quarter as many validate.
+        seed: what patterns and noise depend on.
     """
     if classes < 1 or images < 1 or len(shape) != 3 or min(shape) < 1:
         raise ConfigError(

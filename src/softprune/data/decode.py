@@ -1,11 +1,12 @@
-"""A file to pixels: decoded by Pillow, resized by torch, which has a fast path for bytes."""
+"""Image files -> pixels: decoded by Pillow, resized by torch, which has a fast path for bytes."""
 
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from softprune.errors import DataError
 if TYPE_CHECKING:
     from PIL import Image
 
+Result = TypeVar("Result")
+
 GAP = 2.0
 """Very large images are first shrunk by averaging, if possible while decoding, to this multiple of the size."""
 
@@ -27,7 +30,7 @@ def whole(path: str) -> Tensor:
 
 
 def crop(path: str, size: int, draw: random.Random | None) -> Tensor:
-    """A random resized crop, perhaps mirrored, if there are random numbers; the centre if there are none."""
+    """``size`` × ``size`` pixels: a random resized crop, perhaps mirrored, or the centre if ``draw`` is None."""
 
     def work(image: Image.Image) -> Tensor:
         width, height = image.size
@@ -41,19 +44,15 @@ def crop(path: str, size: int, draw: random.Random | None) -> Tensor:
 
 def measure(path: str) -> tuple[int, int]:
     """Width and height, from the file's header."""
+    return _decode(path, lambda image: image.size)
+
+
+def _decode(path: str, work: Callable[[Image.Image], Result]) -> Result:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
-            return image.size
-    except Exception as error:
-        raise _unreadable(path, error) from error
-
-
-def _decode(path: str, work: Callable[[Image.Image], Tensor]) -> Tensor:
-    from PIL import Image
-
-    try:
+        if not os.path.isfile(path):  # opening a pipe would wait for somebody to write to it
+            raise ValueError("it is not a file")
         with Image.open(path) as image:
             return work(image)
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and more
@@ -65,8 +64,10 @@ def _pixels(image: Image.Image) -> Tensor:
 
 
 def _resize(image: Image.Image, box: Box, size: int) -> Tensor:
-    """What is inside the box, at ``size`` × ``size`` pixels. Pillow also knows boxes that cut pixels; torch is three
-    times as fast, and differs by one in 255 at most."""
+    """What is inside the box, at ``size`` × ``size`` pixels.
+
+    Torch is three times as fast as Pillow and differs by at most 1 of 255, but takes boxes of whole pixels only.
+    """
     if all(float(edge).is_integer() for edge in box):
         pixels = _pixels(image.crop(box)).unsqueeze(0).permute(0, 3, 1, 2)
         resized = interpolate(pixels, (size, size), mode="bilinear", antialias=True)
@@ -84,7 +85,7 @@ def _unreadable(path: str, error: Exception) -> DataError:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """In colour, whatever it was. Orientation tags are left to Pillow, which heeds those of TIFF alone."""
+    """Converted to RGB. Orientation tags are ignored, except by Pillow's reader of TIFF files."""
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"its pixels have more than 8 bits (mode {image.mode}); convert it to 8 bits")
     if image.mode == "P" and "transparency" in image.info:
@@ -93,7 +94,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _draft(image: Image.Image, box: Box, size: int) -> Box:
-    """Let a JPEG be decoded at a half, a quarter or an eighth of its size, if its box stays large enough."""
+    """Decode a JPEG at a half, a quarter or an eighth of its size, if the box stays large enough; the box there."""
     left, top, right, bottom = box
     factor = min(right - left, bottom - top) / (GAP * size)
     if factor < 2:

@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST and their kin: the IDX files of LeCun's page.
+"""MNIST, Fashion-MNIST and their kin: IDX files.
 
 A file is two zero bytes, the type (8: unsigned bytes), the number of dimensions, each dimension as a big-endian
 32-bit integer, and the bytes.
@@ -17,16 +17,19 @@ import torch
 from torch import Tensor
 
 from softprune.data.augment import Shift
+from softprune.data.listing import existing
 from softprune.data.split import Dataset
 from softprune.data.tensors import numbered, pair, shape_of
 from softprune.errors import DataError
 
 
 def idx(path: str | os.PathLike[str]) -> Dataset:
-    """The four files of the folder ``path``, compressed or not: train-images-idx3-ubyte[.gz] and so on."""
-    folder = Path(path)
-    if not folder.is_dir():
-        raise DataError(f"The folder {folder} does not exist.")
+    """MNIST's format: train-images-idx3-ubyte, train-labels-idx1-ubyte and the two files of t10k.
+
+    Args:
+        path: the folder of the four files, which may be compressed (.gz).
+    """
+    folder = existing(path)
     train, val = (_images_and_labels(folder, part) for part in ("train", "t10k"))
     if train[0].shape[1:] != val[0].shape[1:]:
         raise DataError(f"The training and test images in {folder} differ in size.")

@@ -17,7 +17,10 @@ ANNOTATIONS = "val_annotations.txt"  # Tiny-ImageNet keeps its validation images
 
 
 class Paths:
-    """Very many paths in one string: a list of a million strings would be copied into every worker, count by count."""
+    """Very many paths in one string.
+
+    A worker that counts references to a million strings would copy each page of memory that holds them.
+    """
 
     def __init__(self, paths: Iterable[str]) -> None:
         encoded = [os.fsencode(path) for path in paths]
@@ -34,14 +37,25 @@ class Paths:
 
 @dataclass(frozen=True)
 class Listing:
+    """Files and their labels."""
+
     paths: Paths
     labels: Tensor
 
 
+def existing(path: str | os.PathLike[str]) -> Path:
+    """The folder of that name, with ``~`` for the home folder."""
+    try:
+        folder = Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"Cannot find {path}: there is no home folder {Path(path).parts[0]}.") from None
+    if not folder.is_dir():
+        raise DataError(f"The folder {folder} does not exist.")
+    return folder
+
+
 def listings(root: Path) -> tuple[Listing, Listing, tuple[str, ...]]:
     """Training files, validation files and classes of ``root``/train and ``root``/val or ``root``/test."""
-    if not root.is_dir():
-        raise DataError(f"The folder {root} does not exist.")
     train = root / "train"
     val = next((root / name for name in ("val", "test") if (root / name).is_dir()), None)
     if not train.is_dir() or val is None:
@@ -79,7 +93,7 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _images(folder: Path, tiny: bool = False) -> list[str]:
-    """Of a class, at any depth, in the order of their names."""
+    """The images of a class, at any depth, in the order of their names."""
     found = []
     for parent, folders, files in os.walk(folder, followlinks=True, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -102,7 +116,7 @@ def _unreadable(error: OSError) -> None:
 def _annotated(val: Path, number: dict[str, int]) -> Iterator[tuple[str, int]]:
     """Lines of Tiny-ImageNet: file, class, and a bounding box."""
     file = val / ANNOTATIONS
-    lines = file.read_text().splitlines()
+    lines = file.read_text(encoding="utf-8").splitlines()
     if not lines:
         raise DataError(f"{file} is empty.")
     for line in lines:

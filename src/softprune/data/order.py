@@ -42,20 +42,17 @@ class Order:
 
     def __post_init__(self) -> None:
         if self.world < 1 or not 0 <= self.rank < self.world:
-            raise ConfigError(
-                f"`loader(rank=...)` must be in 0 ... world - 1. Got {self.rank} with world {self.world}."
-            )
+            raise ConfigError(f"`rank` must be >= 0 and < world = {self.world}. Got {self.rank}.")
         if self.batch < 1:
-            raise ConfigError(f"`loader(batch=...)` must be >= 1. Got {self.batch}.")
+            raise ConfigError(f"`batch` must be >= 1. Got {self.batch}.")
         if self.batch % self.world:
             raise ConfigError(
-                f"`loader(batch=...)` is the batch of all processes together and must be divisible by their number. "
+                f"`batch` counts the images of all processes together and must be divisible by their number. "
                 f"Got {self.batch} images for {self.world} processes."
             )
         if self.train and self.images < self.batch:
             raise ConfigError(
-                f"`loader(batch=...)` must be at most the number of training images. Got {self.batch} for "
-                f"{self.images} images."
+                f"`batch` must be at most the number of training images. Got {self.batch} for {self.images} images."
             )
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What a dataset is: a training and a validation split, each with loaders that resume."""
+"""Dataset: a training and a validation split, each with loaders that resume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Read = Callable[[Iterator[Key]], Iterator[Batch]]
 
 @dataclass(frozen=True)
 class Dataset:
-    """``shape`` is C, H, W as the network sees it; label i is ``classes[i]``."""
+    """Images to train and to validate with; ``shape`` is C, H, W as the network sees it, label i is ``classes[i]``."""
 
     train: Split
     val: Split
@@ -42,7 +42,7 @@ class Split(ABC):
 
     @abstractmethod
     def reader(self, order: Order, device: torch.device, workers: int) -> Read:
-        """What turns (epoch, indices) into batches."""
+        """A function that turns (epoch, indices) into batches."""
 
     def loader(
         self,
@@ -55,9 +55,19 @@ class Split(ABC):
         device: torch.device | str = "cpu",
         workers: int = 0,
     ) -> Loader:
-        """The part of process ``rank`` of ``world``; ``batch`` counts the images of all processes together."""
+        """Batches of (images, labels) for one process.
+
+        Args:
+            batch: images in a batch, of all processes together.
+            train: shuffle and augment; else each image once, in order.
+            seed: what order and augmentation depend on.
+            rank: which process this is.
+            world: how many processes there are.
+            device: where the batches are needed.
+            workers: processes that read files; images in memory need none.
+        """
         if workers < 0:
-            raise ConfigError(f"`loader(workers=...)` must be >= 0. Got {workers}.")
+            raise ConfigError(f"`workers` must be >= 0. Got {workers}.")
         order = Order(images=len(self), batch=batch, train=train, seed=seed, rank=rank, world=world)
         return Loader(order, self.reader(order, torch.device(device), workers))
 
@@ -65,9 +75,9 @@ class Split(ABC):
 class Loader:
     """Iterating gives the rest of the current epoch; then the epoch advances.
 
-    Evaluation starts over each time: a pass that was broken off does not shorten the next one. The state counts
-    what the caller was given, not what workers have prefetched. Workers go on across the end of an epoch, so that
-    nothing waits there; they end with the loader.
+    Evaluation starts over each time: a pass that was interrupted does not shorten the next one. The state counts
+    the batches that the caller was given, not those that workers have prefetched. Workers prefetch across the end of an
+    epoch, so that nothing waits there; they end with the loader.
     """
 
     def __init__(self, order: Order, read: Read) -> None:
@@ -89,7 +99,7 @@ class Loader:
             yield self._next()
 
     def state_dict(self) -> dict[str, int]:
-        """The next batch is batch ``batch`` of epoch ``epoch``: that is all there is to resume."""
+        """The next batch is batch ``batch`` of epoch ``epoch``."""
         return {"epoch": self._epoch, "batch": self._batch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

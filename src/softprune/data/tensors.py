@@ -68,7 +68,7 @@ class TensorSplit(Split):
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """To the device, without waiting for what the device is doing."""
+    """To the device, without a host sync."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 

@@ -1,4 +1,4 @@
-"""What a spiking network did: how often its neurons fired, and what that costs on event-driven hardware."""
+"""Activity of a spiking network: how often its neurons fire, and what that costs on event-driven hardware."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Firing:
 
 @dataclass(frozen=True)
 class Operations:
-    """A layer of weights, for one image: additions that spikes cause, or multiplications where the input is no spikes.
+    """A layer of weights, for one image: additions if its input is ``spikes``, else multiply-accumulates.
 
-    ``dense`` counts all weights and ``pruned`` those that are not zero, for the same spikes: each spike times the
-    fan-out of its neuron. ``picojoules`` is what one of them costs.
+    ``dense`` counts all weights and ``pruned`` the nonzero ones, for the same spikes: each spike times the fan-out of
+    its neuron. ``picojoules`` is the energy of one operation.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Activity:
-    """Measured on ``images`` images. Numbers of operations and energies are those of one image, on average."""
+    """What was measured on ``images`` images. Operations and energies are averages over them."""
 
     firing: tuple[Firing, ...]
     operations: tuple[Operations, ...]
@@ -48,7 +48,7 @@ class Activity:
 
     @property
     def dense(self) -> float:
-        """Synaptic operations if no weight were zero."""
+        """Synaptic operations if no weight was zero."""
         return sum(layer.dense for layer in self.operations if layer.spikes)
 
     @property
@@ -57,11 +57,11 @@ class Activity:
         return sum(layer.pruned for layer in self.operations if layer.spikes)
 
     def nanojoules(self, *, dense: bool = False) -> float:
-        """Of all layers, those that multiply included; nothing else is counted, memory least of all."""
+        """Energy of the arithmetic in all layers, multiply-accumulates included; memory is not counted."""
         return sum((layer.dense if dense else layer.pruned) * layer.picojoules for layer in self.operations) / 1000
 
     def figures(self) -> dict[str, float]:
-        """What runs are compared by."""
+        """The numbers that runs are compared by."""
         return {"firing rate": self.rate, "synaptic operations": self.pruned, "energy (nJ)": self.nanojoules()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,10 +91,10 @@ class Activity:
         return "\n\n".join(
             [
                 f"Firing rate {self.rate:.2%}; {self.pruned:,.0f} synaptic operations an image, {self.dense:,.0f} if "
-                f"no weight were zero; about {self.nanojoules():,.3g} nJ, {self.nanojoules(dense=True):,.3g} nJ dense.",
+                f"no weight was zero; about {self.nanojoules():,.3g} nJ, {self.nanojoules(dense=True):,.3g} nJ dense.",
                 markdown.table(["neurons", "number", "firing rate"], firing),
                 markdown.table(["weights", "input", "dense operations", "operations", "nJ"], counted),
                 "Operations are of one image: additions where the input is spikes, multiply-accumulates where it is "
-                "values. The line of all counts the synaptic ones, its energy every one.",
+                "values. The last row counts synaptic operations alone, but the energy of all layers.",
             ]
         )

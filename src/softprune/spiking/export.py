@@ -2,11 +2,10 @@
 
     nir.write("network.nir", to_nir(network, shape=(3, 32, 32)))
 
-NIR has what is needed, in other words. Batch normalisation is part of the convolution before it, exactly, as it is when
-it evaluates. What reaches a node over several edges is added: ADD needs no node of its own. The maximum of spikes is a
-sum that a threshold cuts to 0 or 1. A NIR neuron fires above its threshold and a spiking one here at its threshold, so
-the file holds the next number below. The graph's output is the logits of one time step; their average is what the
-network computes. Zero weights are stored as zeros.
+The graph computes what the network computes in evaluation. Batch normalisation is folded into the convolution before it.
+NIR adds what reaches a node over several edges, so ADD needs no node of its own. Max-pooling of spikes is a sum, cut to
+0 or 1 by a threshold. A NIR neuron fires above its threshold, ours at its threshold, so the file holds the next smaller
+number. The graph's output is the logits of one time step; the network's are their average. Zero weights stay zero.
 """
 
 from __future__ import annotations
@@ -27,9 +26,14 @@ Shape = tuple[int, ...]
 
 
 def to_nir(network: SEWResNet, shape: Shape, dt: float = 1e-4) -> Any:
-    """The ``nir.NIRGraph`` of a network for images of ``shape`` C × H × W; a time step lasts ``dt``.
+    """A network as ``nir.NIRGraph``.
 
-    NIR's time is continuous. Who simulates it by Euler's method with steps of ``dt`` gets the network's own spikes.
+    NIR's time is continuous. Simulated by Euler's method with steps of ``dt``, the graph fires the network's spikes.
+
+    Args:
+        network: a SEW ResNet whose blocks are joined by ``add``, of ``IF`` or ``LIF`` neurons.
+        shape: C × H × W of an image.
+        dt: how long a time step lasts.
     """
     if not dt > 0:
         raise ConfigError(f"`to_nir(dt=...)` must be > 0. Got {dt}.")
@@ -52,7 +56,7 @@ def to_nir(network: SEWResNet, shape: Shape, dt: float = 1e-4) -> Any:
 
 
 class _Graph:
-    """Nodes and edges so far. Each method adds some and returns where they can be found, with their shape."""
+    """Nodes and edges so far. Each method adds some and returns the names of the last ones, with their shape."""
 
     def __init__(self, dt: float, dtype: Any) -> None:
         self.dt = dt

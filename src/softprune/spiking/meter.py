@@ -1,13 +1,18 @@
-"""Measures a spiking network's activity while somebody else evaluates it.
+"""Measures a spiking network's activity during an evaluation.
 
     with Meter(network) as meter:
         for x, y in loader:
             network(x)
     print(meter.result().to_markdown())
 
-A spike costs one addition for each weight that is not zero and leads from its neuron to another: its fan-out, which is
-smaller at the border of an image and under a stride. So a layer's synaptic operations are Σ spikes · fan-out over its
-input, with the fan-out found by pulling ones back through the layer; no pass over the data is added.
+A spike costs one addition for each nonzero weight that leads from its neuron to another: its fan-out, which is smaller
+at the border of an image and under a stride. So a layer's synaptic operations are Σ spikes · fan-out over its input. The
+fan-out is the gradient of the layer's summed output, with weights of 0 and 1; no pass over the data is added.
+
+``report.flops`` finds products whatever the layer is, by a dispatch mode; Meter hooks the layers of ``KINDS``. It needs
+more than products: which dimensions of an input are samples (time steps and images), the layer's geometry to take
+that gradient, and a hook that costs nothing for operations without weights during a whole evaluation. Matrix products
+have lost the first, and a dispatch mode runs Python for every operation. Other layers are named in a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ from torch import Tensor, nn
 from softprune.errors import ConfigError
 from softprune.spiking.activity import Activity, Firing, Operations
 
-KINDS: dict[type[nn.Module], int] = {  # of weights, and the dimensions of one sample
+KINDS: dict[type[nn.Module], int] = {  # a layer with weights -> the dimensions of one sample
     nn.Linear: 1,
     nn.Conv1d: 2,
     nn.Conv2d: 3,
@@ -44,7 +49,7 @@ COST = SimpleEnergyCostConfig.fp32()  # Horowitz 2014, 45 nm: 0.9 pJ an addition
 class _Neurons:
     neurons: int
     spikes: Tensor
-    chances: Tensor  # to fire: neurons · time steps · images
+    chances: Tensor  # neurons · time steps · images
 
 
 @dataclass
@@ -58,12 +63,21 @@ class _Weights:
 
 @dataclass
 class Meter:
-    """Hooks on every layer of neurons and weights, from ``with`` to its end; ``result()`` has what they saw.
+    """Hooks on every layer of neurons and weights inside a ``with`` block; ``result()`` is what they measured.
 
-    The network is called once for each batch, over all time steps; how many images that were its first neurons tell,
-    which see T × N × …, or N × … where they take one time step at a time. A layer whose input was anything but whole
-    numbers >= 0 (pixels, averages) multiplies. Compiled networks run uncompiled meanwhile, since compilation leaves
-    hooks out.
+    Call the network once for each batch, over all time steps. The batch size is read at the first neurons, which see
+    T × N × …, or N × … if they take one time step at a time. A layer whose input ever was anything but whole numbers
+    >= 0 (pixels, averages) is counted in multiplications. Compiled networks run uncompiled meanwhile, since compiled
+    code skips hooks.
+
+    Args:
+        network: a network of spikingjelly neurons, such as those of ``softprune.spiking.sew``.
+
+    >>> from softprune.spiking.sew import sew_digits
+    >>> with Meter(sew_digits()) as meter:
+    ...     logits = meter.network(torch.zeros(2, 1, 8, 8))
+    >>> meter.result().images
+    2
     """
 
     network: nn.Module
@@ -88,7 +102,7 @@ class Meter:
         self._open.close()
 
     def result(self) -> Activity:
-        """Of all processes together; every one of them must ask."""
+        """What all processes measured together; each of them must call it."""
         device = next(self.network.parameters()).device
         if _total(torch.tensor(not self._neurons, dtype=torch.long, device=device)):
             raise ConfigError("Nothing to measure: give a network of spiking neurons, and every process an image.")
@@ -156,8 +170,8 @@ def _kind(module: nn.Module) -> type[nn.Module] | None:
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _fan_out(module: nn.Module, kind: type[nn.Module], weight: Tensor, x: Tensor) -> Tensor:
-    """How many of the layer's weights that are 1 each of its inputs meets: ones, pulled back."""
-    layer = copy.copy(module)  # whose hooks are not called, since ``forward`` is
+    """How many of the layer's weights, which are 0 or 1, each of its inputs is multiplied by."""
+    layer = copy.copy(module)  # calling ``forward`` skips its hooks
     layer._parameters = {"weight": nn.Parameter(weight.clone()), "bias": None}
     silence = torch.zeros(1, *x.shape[1:], device=x.device, requires_grad=True)
     with torch.autocast(x.device.type, enabled=False):
@@ -168,7 +182,7 @@ def _fan_out(module: nn.Module, kind: type[nn.Module], weight: Tensor, x: Tensor
 
 def _operations(name: str, seen: _Weights, images: int) -> Operations:
     spikes = not _total((~seen.spikes).long())
-    received = _total(seen.received if spikes else seen.shown)  # a value is multiplied, be it 0 or not
+    received = _total(seen.received if spikes else seen.shown)  # a value is multiplied even if it is 0
     dense, pruned = (float((received * fan_out).sum()) / images for fan_out in (seen.dense, seen.pruned))
     return Operations(name, spikes, dense, pruned, COST.e_ac_pj if spikes else COST.e_mac_pj)
 

@@ -25,11 +25,11 @@ class StateError(UserError, RuntimeError):
 
 
 class Spiking(neuron.BaseNode):  # type: ignore[misc]
-    """What the neurons here share: they start at rest, and their potentials are float32 or wider.
+    """Base class: neurons start at rest, and their potentials are float32 or wider.
 
-    A network resets its neurons around each batch. Where it did not, spikingjelly would go on with the potentials
-    of other images; here that is an error. The time steps are plain operations, which a compiler fuses with what
-    stands around them; on a GPU without compilation they are spikingjelly's kernel.
+    A network resets its neurons around each batch. If it did not, spikingjelly would go on with the potentials of
+    other images; here that is an error. The time steps are plain operations, which a compiler fuses with the layers
+    around them; on a GPU without compilation they are spikingjelly's kernel.
     """
 
     v: float | Tensor  # u; a number while at rest
@@ -39,7 +39,7 @@ class Spiking(neuron.BaseNode):  # type: ignore[misc]
         raise NotImplementedError
 
     def reset(self) -> None:
-        """To rest. spikingjelly's own copies the number by ``copy.deepcopy``, where torch 2.11 breaks a graph."""
+        """To rest. spikingjelly's own method calls ``copy.deepcopy``, which breaks the graph in torch 2.11."""
         self.v, self.v_seq = self.v_reset, None
 
     def materialize_states(
@@ -90,6 +90,9 @@ class IF(Spiking, neuron.IFNode):  # type: ignore[misc]
 
 class LIF(Spiking, neuron.LIFNode):  # type: ignore[misc]
     """Leaky integrate and fire, as the paper's appendix defines it.
+
+    Args:
+        tau: τ > 1, the time constant in time steps.
 
     >>> LIF(tau=2.0)(torch.tensor([[1.5], [1.5], [1.5], [1.5]])).flatten().tolist()
     [0.0, 1.0, 0.0, 1.0]
