@@ -66,7 +66,7 @@ def train(epochs: int, batch: int = 64, final: float = 0.25) -> tuple[sp.Pruner,
             schedule.step()
             optimizer.zero_grad()
         report = sp.summarize(pruner)
-        log.append({"step": pruner.step, "threshold": pruner.threshold, "report": report})
+        log.append({"step": pruner.step, "report": report})
     model.eval()
     with torch.no_grad():
         accuracy = (model(x_test).argmax(1) == y_test).float().mean().item()
@@ -75,18 +75,14 @@ def train(epochs: int, batch: int = 64, final: float = 0.25) -> tuple[sp.Pruner,
 
 def plot(log: list[dict], path: Path) -> None:
     steps = [row["step"] for row in log]
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
-    axes[0].plot(steps, [row["threshold"] for row in log])
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    axes[0].plot(steps, [row["report"].layers[0].threshold for row in log])  # that of every layer
     axes[0].set(title="threshold d", xlabel="step")
     axes[1].plot(steps, [100 * row["report"].sparsity for row in log], color="black", label="overall")
     for i, layer in enumerate(log[-1]["report"].layers):
         axes[1].plot(steps, [100 * row["report"].layers[i].sparsity for row in log], lw=1, label=layer.name)
     axes[1].set(title="sparsity (%)", xlabel="step", ylim=(0, 100))
     axes[1].legend(frameon=False, fontsize=8)
-    axes[2].plot(steps[1:], [row["report"].left for row in log[1:]], label="left")
-    axes[2].plot(steps[1:], [row["report"].returned for row in log[1:]], label="came back")
-    axes[2].set(title="weights an epoch", xlabel="step", yscale="symlog")
-    axes[2].legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-TESTED = {"digits", "lasso", "schedules", "with_accelerate", "with_huggingface", "with_lightning"}
+TESTED = {"digits", "firm_threshold", "lasso", "with_accelerate", "with_huggingface", "with_lightning"}
 
 
 def example(name: str, needs: str = "matplotlib"):
@@ -51,15 +51,35 @@ def test_digits(monkeypatch, tmp_path, capsys):
     assert percentage(said, "Test accuracy") > 90
 
 
-def test_schedules(monkeypatch, tmp_path):
-    run(example("schedules"), monkeypatch, "--out", tmp_path / "schedules.png")
-    assert (tmp_path / "schedules.png").stat().st_size > 10_000
+def test_firm_threshold(capsys):
+    example("firm_threshold").main()
+    said = capsys.readouterr().out
+    assert said.count("90.00% of 100 pruned parameters are zero") == 2
+    soft, firm = (float(line.split()[-3]) for line in said.splitlines() if "too small" in line)
+    assert (soft, firm) == pytest.approx((0.26, 0.02), abs=0.01)
 
 
-def test_lasso(monkeypatch, tmp_path, capsys):
+def test_firm_threshold_minimises_its_objective():
+    """Against a grid; w is the prox of the penalty, and the inverse leads back to w."""
+    prox = example("firm_threshold").Firm(c=1.7)
+    theta, d = torch.linspace(-3, 3, 301, dtype=torch.float64), 0.8
+    grid = torch.linspace(-4, 4, 4001, dtype=torch.float64)[:, None]
+    w = prox(theta, d)
+    best = ((grid - theta) ** 2 / 2 + prox.penalty(grid, d)).amin(0)
+    assert ((w - theta) ** 2 / 2 + prox.penalty(w, d) <= best + 1e-12).all()
+    torch.testing.assert_close(prox(prox.inverse(w, d), d), w)
+    assert torch.equal(w == 0, theta.abs() <= d)
+
+
+def test_lasso(tmp_path, capsys):
     example("lasso").main(str(tmp_path / "lasso.png"))
-    assert (tmp_path / "lasso.png").stat().st_size > 10_000
-    assert capsys.readouterr().out.count("all the same: True") == 3
+    assert (tmp_path / "lasso.png").read_bytes().startswith(b"\x89PNG")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  max")[0] for line in lines] == [
+        "alpha 0.02  3 zeros of 10, all the same: True",
+        "alpha 0.1   6 zeros of 10, all the same: True",
+        "alpha 0.3   8 zeros of 10, all the same: True",
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice

@@ -104,8 +104,8 @@ class _Whole(TorchDataset[tuple[Tensor, Exception | None]]):
     def _sentence(self, path: str, height: int, width: int) -> str:
         return (
             f"{path} has {width} × {height} pixels, the first training image {self.width} × {self.height}. Small "
-            "images must all have one size. Remove or resize those that differ, or choose the size of crops for all images: "
-            "`folder(size=...)`, or the setting `image_size=...`."
+            "images must all have one size. Remove or resize those that differ, or choose the size of crops for all "
+            "images: `folder(size=...)`, or the setting `image_size=...`."
         )
 
 

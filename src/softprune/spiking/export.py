@@ -2,10 +2,11 @@
 
     nir.write("network.nir", to_nir(network, shape=(3, 32, 32)))
 
-The graph computes what the network computes in evaluation. Batch normalisation is folded into the convolution before it.
-NIR adds what reaches a node over several edges, so ADD needs no node of its own. Max-pooling of spikes is a sum, cut to
-0 or 1 by a threshold. A NIR neuron fires above its threshold, ours at its threshold, so the file holds the next smaller
-number. The graph's output is the logits of one time step; the network's are their average. Zero weights stay zero.
+The graph computes what the network computes in evaluation. Batch normalisation is folded into the convolution before
+it. NIR adds what reaches a node over several edges, so ADD needs no node of its own. Max-pooling of spikes is a sum,
+cut to 0 or 1 by a threshold. A NIR neuron fires above its threshold, ours at its threshold, so the file holds the next
+smaller number. The graph's output is the logits of one time step; the network's are their average. Zero weights stay
+zero.
 """
 
 from __future__ import annotations

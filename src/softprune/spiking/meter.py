@@ -6,8 +6,8 @@
     print(meter.result().to_markdown())
 
 A spike costs one addition for each nonzero weight that leads from its neuron to another: its fan-out, which is smaller
-at the border of an image and under a stride. So a layer's synaptic operations are Σ spikes · fan-out over its input. The
-fan-out is the gradient of the layer's summed output, with weights of 0 and 1; no pass over the data is added.
+at the border of an image and under a stride. So a layer's synaptic operations are Σ spikes · fan-out over its input.
+The fan-out is the gradient of the layer's summed output, with weights of 0 and 1; no pass over the data is added.
 
 ``report.flops`` finds products whatever the layer is, by a dispatch mode; Meter hooks the layers of ``KINDS``. It needs
 more than products: which dimensions of an input are samples (time steps and images), the layer's geometry to take
