@@ -2,8 +2,8 @@
 
 python examples/firm_threshold.py
 
-A prox is a frozen value with three methods: the map w(θ, d), the penalty that it is the prox of, and an inverse. Three
-class attributes say what it claims, and tests/laws/test_prox.py checks every prox for what it claims.
+A prox is a frozen value with three methods: the map w(θ, d), the regularizer that it is the prox of, and an inverse.
+Three class attributes say what it claims, and tests/laws/test_prox.py checks every prox for what it claims.
 
 The example recovers 10 nonzero weights among 100 from 150 noisy measurements. Both thresholds find them; the soft one
 shrinks each by about 0.26, the firm one by 0.02. (In a longer run d grows past the weights, and the difference fades.)
@@ -38,7 +38,7 @@ class Firm(sp.Prox):
     c: float = 2.0
 
     separable = True  # acts weight by weight
-    convex = False  # the penalty is concave in |w|, so the map is steeper than the identity
+    convex = False  # the regularizer is concave in |w|, so the map is steeper than the identity
     thresholds = True  # w = 0 exactly where |θ| <= d
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Firm(sp.Prox):
         soft = theta - theta.clamp(min=-d).clamp(max=d)
         return torch.where(theta.abs() <= self.c * d, soft * self.c / (self.c - 1), theta)
 
-    def penalty(self, w: Tensor, *levels: Level) -> Tensor:
+    def regularizer(self, w: Tensor, *levels: Level) -> Tensor:
         """d·|w| − w² / 2c up to |w| = c·d, where it has become flat: c·d² / 2."""
         (d,) = levels
         w = w.abs().clamp(max=self.c * d)

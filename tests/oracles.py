@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -163,6 +164,13 @@ def assert_same(one: Run | sp.Pruner | nn.Module, other: Run | sp.Pruner | nn.Mo
     """Bit for bit."""
     for (name, a), (_, b) in zip(numbers(one), numbers(other), strict=True):
         assert torch.equal(a, b), name
+
+
+def stop(pruner: sp.Pruner) -> None:
+    """Detach before the threshold's time, without the warning that this is so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pruner.detach()
 
 
 def refused(build: Callable[[], object], text: str, error: type[Exception] = ValueError) -> None:

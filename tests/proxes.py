@@ -1,4 +1,4 @@
-"""Two more proximal maps, which claim less than the soft threshold does."""
+"""A proximal map that claims less than the soft threshold does, and references for those that the laws test."""
 
 from __future__ import annotations
 
@@ -11,35 +11,6 @@ from torch import Tensor
 import softprune as sp
 from softprune.prox.base import Level
 
-CLAIMS = {sp.Prox: (False, False, False), sp.SoftThreshold: (True, True, True), sp.Blend: (True, True, False)}
-for kind, claims in CLAIMS.items():  # until they make them themselves
-    kind.separable, kind.convex, kind.thresholds = claims
-
-
-@dataclass(frozen=True)
-class Firm(sp.Prox):
-    """0 up to d, θ from c·d on, and a straight line between: the prox of the minimax concave penalty (MCP)."""
-
-    c: float = 3.0
-
-    separable = True
-    thresholds = True
-
-    def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
-        (d,) = levels
-        between = (theta - d * theta.sign()) * (self.c / (self.c - 1))
-        kept = torch.where(theta.abs() >= self.c * d, theta, between)
-        return torch.where(theta.abs() <= d, torch.zeros_like(theta), kept)
-
-    def penalty(self, w: Tensor, *levels: Level) -> Tensor:
-        (d,) = levels
-        a = w.abs().clamp(max=self.c * d)
-        return d * a - a * a / (2 * self.c)
-
-    def inverse(self, w: Tensor, *levels: Level) -> Tensor:
-        (d,) = levels
-        return torch.where(w.abs() >= self.c * d, w, d * w.sign() + w * ((self.c - 1) / self.c))
-
 
 @dataclass(frozen=True)
 class Rows(sp.Prox):
@@ -51,7 +22,7 @@ class Rows(sp.Prox):
         (d,) = levels
         return theta * (1 - d * _root(theta) / _norms(theta)).clamp(min=0)
 
-    def penalty(self, w: Tensor, *levels: Level) -> Tensor:
+    def regularizer(self, w: Tensor, *levels: Level) -> Tensor:
         (d,) = levels
         return d * _root(w) * _rows(w).norm(dim=1)
 

@@ -65,8 +65,8 @@ def test_firm_threshold_minimises_its_objective():
     theta, d = torch.linspace(-3, 3, 301, dtype=torch.float64), 0.8
     grid = torch.linspace(-4, 4, 4001, dtype=torch.float64)[:, None]
     w = prox(theta, d)
-    best = ((grid - theta) ** 2 / 2 + prox.penalty(grid, d)).amin(0)
-    assert ((w - theta) ** 2 / 2 + prox.penalty(w, d) <= best + 1e-12).all()
+    best = ((grid - theta) ** 2 / 2 + prox.regularizer(grid, d)).amin(0)
+    assert ((w - theta) ** 2 / 2 + prox.regularizer(w, d) <= best + 1e-12).all()
     torch.testing.assert_close(prox(prox.inverse(w, d), d), w)
     assert torch.equal(w == 0, theta.abs() <= d)
 

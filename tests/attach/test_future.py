@@ -16,8 +16,8 @@ def test_a_future_adds_up():
     assert future.cooler(1, 4.0) == (2 * (1 - 2 / 4) + 2 * (1 - 1 / 4)) / 8
     assert future.cooler(1, 0.0) == 0.0
     assert (future.top, future.last) == (4.0, 1.0)
-    assert future.foretold(0, 1.0)
-    assert not future.foretold(0, 0.9)
+    assert future.predicts(0, 1.0)
+    assert not future.predicts(0, 0.9)
 
 
 def scheduler():

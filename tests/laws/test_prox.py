@@ -13,11 +13,12 @@ from dataclasses import FrozenInstanceError, dataclass, is_dataclass
 
 import pytest
 import torch
+from firm_threshold import Firm
 from torch import Tensor
 
 import softprune as sp
 from oracles import shrink
-from proxes import Firm, Rows, firm, rows
+from proxes import Rows, firm, rows
 from softprune.kernels.pairs import Pairs
 
 
@@ -82,7 +83,7 @@ def smooth(law: Law, levels: tuple[float, ...], margin: float = 1e-3) -> Tensor:
 
 
 def objective(law: Law, levels: tuple[float, ...], theta: Tensor, v: Tensor) -> Tensor:
-    return ((v - theta) ** 2).sum() / 2 + law.prox.penalty(v, *levels).sum()
+    return ((v - theta) ** 2).sum() / 2 + law.prox.regularizer(v, *levels).sum()
 
 
 # -- every prox ----------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ def test_without_a_threshold_it_is_the_identity_and_zero_stays_zero(law):
     rest = law.levels[0][1:]
     assert torch.equal(law.prox(matrix(), 0.0, *rest), matrix())
     assert torch.equal(law.prox(torch.zeros(2, 2), 0.0, *rest), torch.zeros(2, 2))
-    assert not law.prox.penalty(torch.zeros(2, 2), *(0.0 for _ in law.levels[0])).any()
+    assert not law.prox.regularizer(torch.zeros(2, 2), *(0.0 for _ in law.levels[0])).any()
 
 
 @claiming(positive=True)
@@ -244,7 +245,7 @@ def test_no_grid_point_does_better_on_the_prox_objective(law, levels):
     theta = thetas()[:60, None]
     grid = torch.linspace(-8, 8, 40_001, dtype=torch.float64)[None, :]
     w = law.prox(theta, *levels)
-    reached, others = ((v - theta) ** 2 / 2 + law.prox.penalty(v, *levels) for v in (w, grid))
+    reached, others = ((v - theta) ** 2 / 2 + law.prox.regularizer(v, *levels) for v in (w, grid))
     assert (reached <= others.min(1, keepdim=True).values + 1e-12).all()
     assert reached.isfinite().all()
 
@@ -254,9 +255,9 @@ def test_the_objective_rises_on_either_side_of_the_prox(law, levels):
     """A sharper certificate than a grid: the smallest move that rounding lets us see is no improvement."""
     theta = thetas()
     w = law.prox(theta, *levels)
-    here = (w - theta) ** 2 / 2 + law.prox.penalty(w, *levels)
+    here = (w - theta) ** 2 / 2 + law.prox.regularizer(w, *levels)
     for move in (1e-6, -1e-6):
-        there = (w + move - theta) ** 2 / 2 + law.prox.penalty(w + move, *levels)
+        there = (w + move - theta) ** 2 / 2 + law.prox.regularizer(w + move, *levels)
         assert (there >= here - 1e-15).all()
 
 
@@ -327,4 +328,4 @@ def test_it_is_zero_exactly_up_to_the_threshold(law, levels):
     theta = thetas()
     w = law.prox(theta, *levels)
     assert torch.equal(w == 0, theta.abs() <= levels[0])
-    assert torch.equal(law.prox.final(theta, w, *levels) == 0, theta.abs() <= levels[0])
+    assert torch.equal(law.prox.exact(theta, w, *levels) == 0, theta.abs() <= levels[0])

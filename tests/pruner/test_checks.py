@@ -38,10 +38,10 @@ def test_optimizers_that_move_weights_outside_of_their_steps():
     model = network()
     params = sp.select(model)
     around = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
-    text = "Cannot prune under Lookahead: it may move weights outside of the steps of the optimizer in it"
+    text = "Cannot prune under Lookahead. This is because it may move weights outside of the steps"
     refused(lambda: sp.Pruner(params, around, threshold=sp.Constant(0.1)), text, TypeError)
     free = ScheduleFree(model.parameters(), lr=0.1)
-    text = "Cannot prune under ScheduleFree: as a schedule-free optimizer it trades the weights"
+    text = "Cannot prune under ScheduleFree. This is because a schedule-free optimizer trades the weights"
     refused(lambda: sp.Pruner(params, free, threshold=sp.Constant(0.1)), text, TypeError)
 
 
@@ -99,7 +99,11 @@ def pruner(**arguments):
             TypeError,
             "`Pruner(optimizer=...)` must be a torch.optim.Optimizer. Got Sequential",
         ),
-        ({"threshold": 0.5}, TypeError, "must be a schedule or a threshold. Got 0.5: write `softprune.Constant(0.5)`."),
+        (
+            {"threshold": 0.5},
+            TypeError,
+            "write `softprune.TargetSparsity(0.5, steps)` for a sparsity, `softprune.Constant(0.5)`",
+        ),
         ({"threshold": None}, TypeError, "`Pruner(threshold=...)` must be a schedule or a threshold. Got None."),
         ({"threshold": sp.SLATS}, TypeError, "`Pruner(threshold=...)` must be a schedule or a threshold. Got <class"),
         ({"prox": sp.SoftThreshold}, TypeError, "must be a prox, such as `softprune.SoftThreshold()`. Got <class"),

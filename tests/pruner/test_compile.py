@@ -8,7 +8,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import softprune as sp
-from oracles import STEPS, Run, assert_same, loss_of
+from oracles import STEPS, Run, assert_same, loss_of, stop
 
 NEEDS_A_COMPILER = pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs a C++ compiler")
 
@@ -57,7 +57,7 @@ def test_generated_code_reads_the_sparse_weights_and_is_not_generated_again(back
 
 def test_a_pruner_takes_the_compiled_model():
     run = Run.of("sgd")
-    run.pruner.detach()
+    stop(run.pruner)
     compiled = torch.compile(run.model, backend="aot_eager")
     pruner = sp.Pruner(sp.select(compiled), run.optimizer, threshold=sp.Constant(0.1))
     train(run, compiled, run.optimizer.step)
@@ -79,7 +79,7 @@ def test_a_model_compiled_before_the_pruner_was_built_and_after_it_is_gone():
     run, eager = Run.of("sgd"), Run.of("sgd")
     forwards = torch.compile(run.model, backend="aot_eager"), eager.model
     for r, forward in zip((run, eager), forwards, strict=True):
-        r.pruner.detach()
+        stop(r.pruner)
         loss_of(forward, 0)
         with sp.Pruner(sp.select(r.model), r.optimizer, threshold=sp.Constant(0.1)) as r.pruner:
             train(r, forward, r.optimizer.step)

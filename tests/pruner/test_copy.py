@@ -8,7 +8,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import softprune as sp
-from oracles import METHODS, STEPS, Run, assert_same, loss_of
+from oracles import METHODS, STEPS, Run, assert_same, loss_of, stop
 
 HALF = STEPS // 2
 
@@ -46,7 +46,7 @@ def test_a_copy_of_the_optimizer_first_or_last():
 def test_a_detached_pruner_can_be_copied():
     run = Run.of("adam")
     run.train(range(2))
-    run.pruner.detach()
+    stop(run.pruner)
     twin = copy.deepcopy(run.pruner)
     assert (twin.step, twin.theta, twin.sparsity()) == (2, {}, run.pruner.sparsity())
 
@@ -55,7 +55,7 @@ def test_a_copy_of_the_model_is_an_ordinary_model():
     run = Run.of("adam")
     run.train(range(HALF))
     twin = copy.deepcopy(run.model)
-    sp.Pruner(sp.select(twin), torch.optim.SGD(twin.parameters(), lr=0.1), threshold=sp.Constant(0.0)).detach()
+    stop(sp.Pruner(sp.select(twin), torch.optim.SGD(twin.parameters(), lr=0.1), threshold=sp.Constant(0.0)))
     run.train(range(HALF, STEPS))
     reference = Run.of("adam")
     reference.train()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import softprune as sp
-from oracles import METHODS, STEPS, Run, assert_same, loss_of, shrink
+from oracles import METHODS, STEPS, Run, assert_same, loss_of, shrink, stop
 
 
 class Failing(torch.optim.SGD):
@@ -35,7 +35,7 @@ def test_the_sparsity_after_a_step_that_failed_midway_is_that_of_the_sparse_weig
     run = failed()
     assert not any((p == 0).any() for p in run.pruner.params.values())  # the model holds θ
     shown = run.pruner.sparsity()
-    run.pruner.detach()
+    stop(run.pruner)
     assert shown == run.pruner.sparsity() > 0
 
 
@@ -72,9 +72,9 @@ def test_after_a_step_that_failed_midway_the_weights_are_put_back(end):
     d = run.pruner.threshold
     match end:
         case "detach":
-            run.pruner.detach()
+            stop(run.pruner)
         case "exit":
-            with run.pruner:
+            with pytest.warns(UserWarning, match="ends after 4 steps"), run.pruner:
                 pass
         case "state_dict":
             run.optimizer.state_dict()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import softprune as sp
-from oracles import METHODS, OPTIMIZERS, Oracle, Run, assert_follows, network
+from oracles import METHODS, OPTIMIZERS, Oracle, Run, assert_follows, network, stop
 from small_networks import MODELS
 
 SCHEDULED = ["slats", "delayed", "short", "constant", "lats"]
@@ -63,7 +63,7 @@ def test_a_threshold_of_zero_changes_nothing(optimizer):
     """Not even in the last bit, not even in the optimizer's state."""
     run = Run.of(optimizer, lambda params: sp.Constant(0.0))
     dense = Run.of(optimizer, lambda params: sp.Constant(0.0))
-    dense.pruner.detach()
+    stop(dense.pruner)
     assert run.train() == dense.train()
     for p, q in zip(run.model.parameters(), dense.model.parameters(), strict=True):
         assert torch.equal(p, q)
@@ -74,7 +74,7 @@ def test_a_threshold_of_zero_changes_nothing(optimizer):
 def test_two_pruners_of_one_optimizer_are_one_pruner_of_both():
     """Each holds some of the parameters, so that methods may be mixed layer by layer."""
     whole, split = Run.of("adam"), Run.of("adam")
-    split.pruner.detach()
+    stop(split.pruner)
     split.model.load_state_dict(network().state_dict())
     pruners = [
         sp.Pruner({n: p}, split.optimizer, threshold=METHODS["slats"]({})) for n, p in sp.select(split.model).items()

@@ -14,7 +14,7 @@ def test_one_parameter_under_two_pruners_until_the_first_is_detached():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     first = sp.Pruner({"0.weight": model[0].weight}, optimizer, threshold=sp.Constant(0.1))
     build = partial(sp.Pruner, sp.select(model), optimizer, threshold=sp.Constant(0.1))
-    refused(build, "'0.weight' is pruned already. Call `detach()` on its pruner first, or leave it out.")
+    refused(build, "'0.weight' is pruned already. Call `detach()` on its pruner first, or leave it out")
     other = torch.optim.Adam(model.parameters())
     refused(lambda: sp.Pruner(sp.select(model), other, threshold=sp.Constant(0.1)), "'0.weight' is pruned already.")
     first.detach()

@@ -1,6 +1,5 @@
 """A report counts what it says it counts."""
 
-import copy
 import json
 
 import pytest
@@ -31,29 +30,31 @@ def push(model: nn.Sequential, optimizer: torch.optim.SGD, gradient: list[float]
 def test_counts_by_hand():
     model, optimizer, pruner = by_hand()
     first = sp.summarize(pruner)
-    assert (first.zeros, first.parameters, first.left, first.returned, first.zeroed) == (0, 6, None, None, ())
+    assert (first.zeros, first.parameters, first.dropped, first.regrown, first.zeroed) == (0, 6, None, None, ())
 
     push(model, optimizer, [0, 0, 0, 0])  # d = 1: 2, 1, 0, 0 and 0, 0 are left
-    second = sp.summarize(pruner)
+    second = sp.summarize(pruner).since(first)
     assert [layer.zeros for layer in second.layers] == [2, 2]
     assert [layer.sparsity for layer in second.layers] == [0.5, 1.0]
     assert [layer.threshold for layer in second.layers] == [1.0, 1.0]
-    assert (second.left, second.returned) == (4, 0)
+    assert (second.dropped, second.regrown) == (4, 0)
     assert (second.zeros, second.sparsity) == (4, pytest.approx(4 / 6))
     assert second.zeroed == ("2.weight",)
     assert (second.step, second.penalty) == (1, 1.0)
     assert pruner.sparsity() == second.sparsity
 
-    push(model, optimizer, [2, 0, -3, 0])  # d = 2, θ = 1, 2, 4, 0.5: two leave, one comes back
-    third = sp.summarize(pruner)
-    assert (third.layers[0].left, third.layers[0].returned) == (2, 1)
-    assert (third.left, third.returned, third.zeros) == (2, 1, 5)
+    push(model, optimizer, [2, 0, -3, 0])  # d = 2, θ = 1, 2, 4, 0.5: two are dropped, one regrows
+    third = sp.summarize(pruner).since(second)
+    assert (third.layers[0].dropped, third.layers[0].regrown) == (2, 1)
+    assert (third.dropped, third.regrown, third.zeros) == (2, 1, 5)
 
     push(model, optimizer, [-9, -9, -9, 0])  # d rises to 3 and sparsity falls
-    fourth = sp.summarize(pruner)
-    assert (fourth.left, fourth.returned) == (0, 2)
+    fourth = sp.summarize(pruner).since(third)
+    assert (fourth.dropped, fourth.regrown) == (0, 2)
     assert fourth.sparsity < third.sparsity
-    assert sp.summarize(pruner).left == 0  # nothing moved since
+    assert sp.summarize(pruner).since(fourth).dropped == 0  # nothing moved since
+    assert sp.summarize(pruner).since(first).dropped == 3  # over all three steps
+    assert sp.summarize(pruner) == sp.summarize(pruner)  # and asking changes nothing
 
 
 def test_everything_is_accounted_for():
@@ -77,7 +78,7 @@ def test_a_model_alone():
         ("2.weight", 0, 21),
     ]
     assert report.not_pruned == {"0.bias": 7, "2.bias": 3}
-    assert (report.step, report.penalty, report.left, report.layers[0].threshold) == (None,) * 4
+    assert (report.step, report.penalty, report.dropped, report.layers[0].threshold) == (None,) * 4
     assert sp.summarize(torch.compile(model)) == report
 
 
@@ -86,8 +87,8 @@ def test_the_report_outlives_the_pruner():
     run.train()
     before = sp.summarize(run.pruner)
     run.pruner.detach()
-    after = sp.summarize(run.pruner)
-    assert (after.zeros, after.step, after.left, after.returned) == (before.zeros, STEPS, 0, 0)
+    after = sp.summarize(run.pruner).since(before)
+    assert (after.zeros, after.step, after.dropped, after.regrown) == (before.zeros, STEPS, 0, 0)
     assert sp.summarize(run.model).zeros == before.zeros
 
 
@@ -117,9 +118,9 @@ def test_gpo_is_counted_by_the_weights_that_it_leaves():
 
 def test_for_machines():
     model, optimizer, pruner = by_hand()
-    sp.summarize(pruner)
+    before = sp.summarize(pruner)
     push(model, optimizer, [0, 0, 0, 0])
-    report = json.loads(json.dumps(sp.summarize(pruner).to_dict()))
+    report = json.loads(json.dumps(sp.summarize(pruner).since(before).to_dict()))
     assert report["layers"][0] == {
         "name": "0.weight",
         "shape": [1, 4],
@@ -127,8 +128,8 @@ def test_for_machines():
         "zeros": 2,
         "sparsity": 0.5,
         "threshold": 1.0,
-        "left": 2,
-        "returned": 0,
+        "dropped": 2,
+        "regrown": 0,
     }
     del report["layers"]
     assert report == {
@@ -137,8 +138,8 @@ def test_for_machines():
         "sparsity": pytest.approx(2 / 3),
         "parameters": 6,
         "zeros": 4,
-        "left": 4,
-        "returned": 0,
+        "dropped": 4,
+        "regrown": 0,
         "zeroed": ["2.weight"],
         "not_pruned": {"1.weight": 1, "1.bias": 1, "2.bias": 2},
     }
@@ -148,25 +149,24 @@ def test_a_report_written_down_reads_back_the_same():
     model = nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.3)) as pruner:
-        sp.summarize(pruner)
-        report = sp.summarize(pruner)
+        report = sp.summarize(pruner).since(sp.summarize(pruner))
     assert sp.Report.from_dict(json.loads(json.dumps(report.to_dict()))) == report
 
 
 def test_for_readers():
     model, optimizer, pruner = by_hand()
-    sp.summarize(pruner)
+    before = sp.summarize(pruner)
     push(model, optimizer, [0, 0, 0, 0])
-    report = sp.summarize(pruner)
+    report = sp.summarize(pruner).since(before)
     assert (
         str(report)
         == """\
-layer     shape  parameters  zeros  sparsity  threshold  left  came back
-------------------------------------------------------------------------
-0.weight  1×4             4      2    50.00%          1     2          0
-2.weight  2×1             2      2   100.00%          1     2          0
-------------------------------------------------------------------------
-total                     6      4    66.67%                4          0
+layer     shape  parameters  zeros  sparsity  threshold  dropped  regrown
+-------------------------------------------------------------------------
+0.weight  1×4             4      2    50.00%          1        2        0
+2.weight  2×1             2      2   100.00%          1        2        0
+-------------------------------------------------------------------------
+total                     6      4    66.67%                   4        0
 66.67% of 6 pruned parameters are zero; 4 parameters in 3 tensors are not pruned (40.00% of all 10).
 Nothing is left of 1 layer: 2.weight.
 After 1 step; the last step implied an L1 penalty of 1."""
@@ -184,28 +184,36 @@ def test_for_documents():
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 1000])
-def test_leaving_and_coming_back_is_counted_at_every_size(size):
+def test_dropped_and_regrown_weights_are_counted_at_every_size(size):
     """What is remembered is one bit for each weight: no size may lose some."""
     model = nn.Linear(size, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.0))
     was = torch.rand(size) < 0.5
     now = torch.rand(size) < 0.5
+    reports = []
     for mask in (was, now):
         with torch.no_grad():
             model.weight.copy_(mask.float())
-        report = sp.summarize(pruner)
-    assert (report.left, report.returned) == (int((was & ~now).sum()), int((now & ~was).sum()))
+        reports.append(sp.summarize(pruner))
+    report = reports[1].since(reports[0])
+    assert (report.dropped, report.regrown) == (int((was & ~now).sum()), int((now & ~was).sum()))
 
 
-def test_reports_of_two_pruners_do_not_mix():
-    run = Run.of("momentum")
-    run.train(range(4))
-    sp.summarize(run.pruner)
-    run.scheduler = None
-    twin = copy.deepcopy(run)
-    assert sp.summarize(twin.pruner).left is None
-    assert sp.summarize(run.pruner).left == 0
+def test_reports_that_cannot_be_compared():
+    first, other = sp.summarize(Run.of("sgd").pruner), sp.summarize(Run.of("sgd", kind="conv").pruner)
+    refused(lambda: first.since(other), "must be a report on the same parameters")
+    read = sp.Report.from_dict(json.loads(json.dumps(first.to_dict())))
+    refused(lambda: first.since(read), "Got one that was read from a file.")
+
+
+def test_reports_of_earlier_versions_are_read():
+    row = sp.summarize(Run.of("sgd").pruner).to_dict()
+    layers = [{**layer, "left": 3, "returned": 1} for layer in row["layers"]]
+    for layer in layers:
+        del layer["dropped"], layer["regrown"]
+    report = sp.Report.from_dict({**row, "layers": layers})
+    assert (report.dropped, report.regrown) == (6, 2)
 
 
 def test_bf16_weights_are_counted():

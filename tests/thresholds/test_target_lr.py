@@ -44,7 +44,7 @@ def test_a_scheduler_that_was_taken_to_step_more_often_is_left_aside():
     opt = OPTIMIZERS["sgd"](model.parameters())
     goal = sp.TargetSparsity(0.9, STEPS, lr_scheduler=schedulers.ExponentialLR(opt, 0.5))  # a fall at every step
     pruner = sp.Pruner(sp.select(model), opt, threshold=goal)
-    with pytest.warns(UserWarning, match="is not what `lr_scheduler` foretold"):
+    with pytest.warns(UserWarning, match="is not what `lr_scheduler` predicted"):
         train(model, opt, schedulers.ConstantLR(opt, factor=1.0), pruner, STEPS)
     assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
 

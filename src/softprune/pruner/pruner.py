@@ -308,12 +308,12 @@ class Pruner:
         return entries
 
     def _check(self, entries: Entries) -> None:
+        checks.attached(self._handles)
         checks.hidden_weights(self.params, entries)
         self.rule.check(_of_the_rule(entries))
 
     @torch.no_grad()
     def _restore(self, entries: Entries) -> None:
-        checks.attached(self._handles)
         if self._hidden.revealed:
             self._hidden.conceal()
         params = self._hidden.params
