@@ -1,14 +1,17 @@
 """A classifier of scikit-learn's digits, small enough to be trained a hundred times."""
 
 from collections.abc import Container
+from typing import Any
 
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import lr_scheduler as schedulers
+from torch.optim.lr_scheduler import LRScheduler
 
 import softprune as sp
+from oracles import saved
 
 DIGITS = load_digits()
 
@@ -57,7 +60,12 @@ def classifier() -> nn.Module:
 
 
 def train(
-    model: nn.Module, optimizer: Optimizer, scheduler, pruner: sp.Pruner, until: int, disturbed: Container[int] = ()
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: LRScheduler,
+    pruner: sp.Pruner,
+    until: int,
+    disturbed: Container[int] = (),
 ) -> list[float]:
     """Thresholds after each step; in some, the learning rate is not the scheduler's."""
     thresholds = []
@@ -84,11 +92,31 @@ def loss(model: nn.Module) -> float:
     return value
 
 
-def run(**options) -> tuple[nn.Module, sp.Pruner]:
+def begun(
+    target: float,
+    optimizer: str = "sgd",
+    schedule: str = "cosine",
+    known: bool = True,
+    steps: int = STEPS,
+    **options: Any,
+) -> tuple[nn.Module, Optimizer, LRScheduler, sp.Pruner]:
+    """All that ``train`` takes; the target is told of the scheduler if that is to be ``known``."""
     model = classifier()
-    opt = OPTIMIZERS["sgd"](model.parameters())
-    scheduler = SCHEDULES["cosine"](opt)
-    threshold = sp.TargetSparsity(options.pop("target"), STEPS, lr_scheduler=scheduler, **options)
-    pruner = sp.Pruner(sp.select(model), opt, threshold=threshold)
-    train(model, opt, scheduler, pruner, STEPS)
-    return model, pruner
+    opt = OPTIMIZERS[optimizer](model.parameters())
+    scheduler = SCHEDULES[schedule](opt)
+    threshold = sp.TargetSparsity(target, steps, lr_scheduler=scheduler if known else None, **options)
+    return model, opt, scheduler, sp.Pruner(sp.select(model), opt, threshold=threshold)
+
+
+def run(**arguments: Any) -> tuple[nn.Module, sp.Pruner]:
+    training = begun(**arguments)
+    train(*training, STEPS)
+    return training[0], training[3]
+
+
+def resumed(paused: tuple, **arguments: Any) -> tuple[nn.Module, Optimizer, LRScheduler, sp.Pruner]:
+    """A fresh run, which gets what a paused one saved."""
+    fresh = begun(**arguments)
+    for new, old in zip(fresh[:3], paused[:3], strict=True):
+        new.load_state_dict(saved(old.state_dict()))
+    return fresh

@@ -325,7 +325,7 @@ def test_it_is_nonexpansive_and_increasing_weight_by_weight(law, levels):
 @each_prox_that_thresholds
 def test_it_is_zero_exactly_up_to_the_threshold(law, levels):
     """While training, and in what training leaves behind."""
-    theta = thetas()
-    w = law.prox(theta, *levels)
-    assert torch.equal(w == 0, theta.abs() <= levels[0])
-    assert torch.equal(law.prox.exact(theta, w, *levels) == 0, theta.abs() <= levels[0])
+    for theta in (thetas(), matrix()):
+        w = law.prox(theta, *levels)
+        assert torch.equal(w == 0, theta.abs() <= levels[0])
+        assert torch.equal(law.prox.exact(theta, w, *levels) == 0, theta.abs() <= levels[0])

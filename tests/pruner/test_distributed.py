@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.state_dict import (
-    get_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_state_dict
 
 from distributed_job import HALF, METHODS, STEPS, Job, doubled, process
 

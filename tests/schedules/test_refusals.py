@@ -39,8 +39,6 @@ def test_pgh_refuses_a_beta_outside_0_and_1_and_names_its_limits(beta):
     [
         (lambda: sp.Constant(-0.1), "`Constant(final=...)` must be >= 0 and finite. Got -0.1."),
         (lambda: sp.Constant(0.1, start=-1), "`Constant(start=...)` must be a whole number >= 0. Got -1."),
-        (lambda: sp.LATS(-1.0), "`LATS(penalty=...)` must be >= 0 and finite. Got -1.0."),
-        (lambda: sp.LATS(1.0, start=-1), "`LATS(start=...)` must be a whole number >= 0. Got -1."),
         (lambda: sp.LATS.cosine(-1.0, 2, 2), "`CosineLATS(final=...)` must be >= 0 and finite. Got -1.0."),
         (lambda: sp.LATS.cosine(1.0, 0, 2), "`CosineLATS(epochs=...)` must be a whole number >= 1. Got 0."),
         (lambda: sp.LATS.cosine(1.0, 2, 0), "`CosineLATS(batches=...)` must be a whole number >= 1. Got 0."),
@@ -49,7 +47,7 @@ def test_pgh_refuses_a_beta_outside_0_and_1_and_names_its_limits(beta):
         (lambda: sp.PGH(1.0, 10, 0.1).stop(slope=0.0), "`PGH.stop(slope=...)` must be > 0. Got 0.0."),
     ],
 )
-def test_what_thresholds_refuse(build, text):
+def test_what_single_schedules_refuse(build, text):
     refused(build, text)
 
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from magnitudes import DISTRIBUTIONS, N, all_of, hidden
-from softprune.kernels import count as digits
 from softprune.thresholds.quantile import Cell, survivors, thresholds
 
 G = torch.Generator().manual_seed(0)
@@ -12,13 +11,21 @@ G = torch.Generator().manual_seed(0)
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9, 0.995, 1.0])
-def test_the_threshold_is_the_kth_of_the_sorted(name, share, monkeypatch):
-    monkeypatch.setattr(digits, "_CHUNK", 512)
+def test_the_threshold_is_the_kth_of_the_sorted(name, share):
     values = DISTRIBUTIONS[name]
     ordered = values.float().abs().sort().values
     k = max(1, round(share * N))
     parts = hidden(values[:1000], values[1000:1001], values[1001:1001], values[1001:].reshape(60, 50))
     assert thresholds(parts, [all_of(parts, share)]) == [ordered[k - 1].item() if share > 0 else 0.0]
+
+
+def test_a_tensor_may_be_larger_than_what_is_counted_at_once():
+    values = torch.randn((1 << 22) + 1000, generator=G)
+    parts = hidden(values)
+    k = round(0.9 * len(values))
+    (d,) = thresholds(parts, [all_of(parts, 0.9)])
+    assert d == values.abs().kthvalue(k).values.item()
+    assert survivors(parts, [d]) == [len(values) - k]
 
 
 @pytest.mark.parametrize("name", ["normal", "heavy tails", "bf16"])

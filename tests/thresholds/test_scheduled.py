@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import softprune as sp
-from oracles import STEPS, Run
+from oracles import STEPS, Run, refused
 
 
 def test_before_its_start_nothing_is_pruned():
@@ -35,3 +35,8 @@ def test_the_penalty_of_a_step_is_its_growth_over_its_learning_rate():
     run = Run.of(lambda groups: torch.optim.SGD(groups, lr=0.02), lambda params: sp.Linear(0.8, STEPS))
     run.train(range(2))
     assert run.pruner.penalty["2.weight"] == pytest.approx(0.1 / (0.02 / 1.1))
+
+
+def test_what_lats_refuses():
+    refused(lambda: sp.LATS(-1.0), "`LATS(penalty=...)` must be >= 0 and finite. Got -1.0.")
+    refused(lambda: sp.LATS(1.0, start=-1), "`LATS(start=...)` must be a whole number >= 0. Got -1.")

@@ -11,7 +11,7 @@ from torch.optim import SGD
 from torch.optim import lr_scheduler as schedulers
 
 import softprune as sp
-from digit_classifier import OPTIMIZERS, SCHEDULES, STEPS, X, classifier, loss, run, train
+from digit_classifier import OPTIMIZERS, SCHEDULES, STEPS, X, begun, classifier, loss, run, train
 
 TARGETS = [0.5, 0.8, 0.9, 0.95, 0.98, 0.995]
 ALL = list(product(TARGETS, OPTIMIZERS, SCHEDULES, [True, False]))
@@ -20,15 +20,6 @@ COVERING = {
     for i, (optimizer, schedule) in enumerate(product(OPTIMIZERS, SCHEDULES))
 }
 """Every optimizer with every schedule, and every target with and without its scheduler."""
-
-
-def begun(target: float, optimizer: str, schedule: str, known: bool) -> tuple:
-    """All that ``train`` takes."""
-    model = classifier()
-    opt = OPTIMIZERS[optimizer](model.parameters())
-    scheduler = SCHEDULES[schedule](opt)
-    threshold = sp.TargetSparsity(target, STEPS, lr_scheduler=scheduler if known else None)
-    return model, opt, scheduler, sp.Pruner(sp.select(model), opt, threshold=threshold)
 
 
 @pytest.mark.parametrize(
@@ -103,23 +94,19 @@ def test_weights_far_from_zero_do_not_mislead():
 
 
 def test_past_the_end_the_threshold_stays():
-    model = classifier()
-    opt = OPTIMIZERS["sgd"](model.parameters())
-    scheduler = SCHEDULES["cosine"](opt)
-    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, 20, start=5))
-    train(model, opt, scheduler, pruner, 5)
+    *training, pruner = begun(0.9, known=False, steps=20, start=5)
+    train(*training, pruner, 5)
     assert pruner.sparsity() == 0.0
-    train(model, opt, scheduler, pruner, 20)
+    train(*training, pruner, 20)
     assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
     final = pruner.threshold
-    train(model, opt, scheduler, pruner, 25)
+    train(*training, pruner, 25)
     assert pruner.threshold == final
 
 
 def test_a_target_may_count_multiplications():
-    model = classifier()
-    uses = sp.flops_per_weight(model, X[:1])
-    model, pruner = run(target=0.9, flops=uses)
+    uses = sp.flops_per_weight(classifier(), X[:1])
+    _, pruner = run(target=0.9, flops=uses)
     dense = sum(uses[name] * p.numel() for name, p in pruner.params.items())
     left = sum(uses[name] * int((p != 0).sum()) for name, p in pruner.params.items())
     assert left / dense == pytest.approx(0.1, abs=1e-3)
@@ -127,10 +114,8 @@ def test_a_target_may_count_multiplications():
 
 
 def test_to_stop_early_is_not_to_end_and_is_said():
-    model = classifier()
-    opt = OPTIMIZERS["sgd"](model.parameters())
-    pruner = sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.9, STEPS))
-    train(model, opt, SCHEDULES["constant"](opt), pruner, STEPS // 2)
+    *training, pruner = begun(0.9, schedule="constant", known=False)
+    train(*training, pruner, STEPS // 2)
     before = pruner.sparsity()
     with pytest.warns(UserWarning, match=r"ends after 100 of 200 steps, before its target 0.9. .* not batches"):
         pruner.detach()
