@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
 
 import softprune as sp
-from magnitudes import DISTRIBUTIONS
+from magnitudes import DISTRIBUTIONS, hidden
+from oracles import shrink
 from softprune.kernels import shrink as multi_tensor
 from softprune.kernels.pairs import Pairs
-from softprune.pruner.hidden import Hidden
 from softprune.thresholds.quantile import Cell, survivors, thresholds
 
 pytestmark = [
@@ -22,7 +21,7 @@ pytestmark = [
 
 def reference(theta: torch.Tensor, d: float, k: float = 0.0) -> torch.Tensor:
     exact = theta.double()
-    return ((1 - k) * exact.sign() * (exact.abs() - d).clamp(min=0) + k * exact).to(theta.dtype)
+    return ((1 - k) * shrink(exact, d) + k * exact).to(theta.dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -87,10 +86,10 @@ def test_quantiles_are_those_of_the_cpu(name, dtype):
     caps = [parts[0].float().abs().median().item(), *[float("inf")] * 4]
     found = {}
     for device in ("cpu", "cuda"):
-        hidden = Hidden({str(i): nn.Parameter(part.to(device)) for i, part in enumerate(parts)})
-        assert hidden.pairs.launchable == (device == "cuda")
-        d = thresholds(hidden, cells, caps)
-        found[device] = d, survivors(hidden, [d[0], d[0], d[0], d[1], 0.5])
+        weights = hidden(*(part.to(device) for part in parts))
+        assert weights.pairs.launchable == (device == "cuda")
+        d = thresholds(weights, cells, caps)
+        found[device] = d, survivors(weights, [d[0], d[0], d[0], d[1], 0.5])
     assert found["cpu"] == found["cuda"]
 
 
