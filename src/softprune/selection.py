@@ -122,7 +122,7 @@ def _computed(model: nn.Module) -> Iterator[int]:
     """Ids of parameters that a layer computes its weight from in a way that need not keep zeros."""
     for m in model.modules():
         if parametrize.is_parametrized(m):
-            for steps in m.parametrizations.values():  # type: ignore[union-attr,operator]
+            for steps in m.parametrizations.values():  # type: ignore[operator]
                 if not all(isinstance(step, _SpectralNorm) for step in steps):
                     yield from (id(p) for p in steps.parameters(recurse=False))
         for name, p in m.named_parameters(recurse=False):  # nn.utils.weight_norm

@@ -7,26 +7,9 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 import softprune as sp
-
-
-def cosine(x: float) -> float:
-    return 0.5 * (1 + math.cos(math.pi * x))
-
-
-def shrink(x, d):
-    return np.sign(x) * np.maximum(np.abs(x) - d, 0)
-
-
-def number(value) -> float:
-    """Of the only parameter."""
-    return value["p"] if isinstance(value, dict) else value
-
-
-def parameter(values) -> nn.Parameter:
-    return nn.Parameter(torch.tensor(np.asarray(values), dtype=torch.float64))
+from formulas import cosine, number, parameter, shrink
 
 
 def one_step(theta, gradient, lr, d, d_next, mapping_gradient=sp.identity, weight_decay=0.0):

@@ -9,11 +9,8 @@ import pytest
 from scipy.integrate import quad
 
 import softprune as sp
+from formulas import cosine
 from softprune import curves
-
-
-def cosine(x: float) -> float:
-    return 0.5 * (1 + math.cos(math.pi * x))
 
 
 @pytest.mark.parametrize(("epochs", "batches"), [(1, 1), (1, 7), (2, 2), (5, 3), (30, 4), (100, 1)])

@@ -5,20 +5,10 @@ import math
 
 import pytest
 import torch
-from torch import nn
 from torch.optim import lr_scheduler as lrs
 
 import softprune as sp
-
-
-def number(value) -> float:
-    """Of the only parameter."""
-    return value["p"] if isinstance(value, dict) else value
-
-
-def parameter(values) -> nn.Parameter:
-    return nn.Parameter(torch.tensor(values, dtype=torch.float64))
-
+from formulas import number, parameter
 
 SCHEDULERS = {
     "cosine": lambda o: lrs.CosineAnnealingLR(o, 60),

@@ -1,25 +1,12 @@
 """STR and GPO against the paper's formulas: thresholds under weight decay alone, gradients, GPO's limit."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import softprune as sp
-
-
-def cosine(x: float) -> float:
-    return 0.5 * (1 + math.cos(math.pi * x))
-
-
-def shrink(x, d):
-    return np.sign(x) * np.maximum(np.abs(x) - d, 0)
-
-
-def parameter(values) -> nn.Parameter:
-    return nn.Parameter(torch.tensor(np.asarray(values), dtype=torch.float64))
+from formulas import cosine, parameter, shrink
 
 
 def sigmoid(s):

@@ -24,7 +24,7 @@ STD = 255 * torch.tensor([0.229, 0.224, 0.225])
 
 
 class FileSplit(Split):
-    """Images of any size, as ``size`` × ``size`` pixels in colour; normalised as is usual for ImageNet."""
+    """Images of any size, cropped to ``size`` × ``size`` pixels in RGB and normalised by ImageNet's moments."""
 
     mean, std = MEAN, STD
 
@@ -35,9 +35,9 @@ class FileSplit(Split):
         return len(self.listing.paths)
 
     def reader(self, order: Order, device: torch.device, workers: int) -> Read:
-        """With ``workers`` = 0 this process reads the files. A GPU's batches come through pinned memory.
+        """With ``workers`` = 0 this process reads the files. Batches for a GPU pass through pinned memory.
 
-        Images come in the memory format ``channels_last``, as they are in their files.
+        Images have the memory format ``channels_last``, as in their files.
         """
         source = _Batches(self.listing, self.size, order.seed, order.train)
         pin = device.type == "cuda"
@@ -65,7 +65,7 @@ class FileSplit(Split):
 class _Batches(TorchDataset[tuple[Tensor, Tensor, str]]):
     """(epoch, indices) -> images as bytes, labels, and what went wrong.
 
-    A problem is handed over as text: an exception would gain a worker's traceback in its message.
+    A problem is returned as text: a worker would add its traceback to the message of an exception.
     """
 
     def __init__(self, listing: Listing, size: int, seed: int, train: bool) -> None:

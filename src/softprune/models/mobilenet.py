@@ -11,9 +11,14 @@ BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),
 class MobileNetV1(nn.Module):
     """model.0.0, model.1.0 (depthwise), model.1.3 (pointwise) ... model.13.3, fc.
 
-    The resolution is divided by 32, or with ``small`` by 8, for images of 32 pixels: model.0 and model.2
-    have stride 1 then, and the parameters are the same. Initial values are torch's own: fan_out, as ResNets have
-    it, would count all channels of a depthwise convolution and start it far too small beside the threshold.
+    Initial values are torch's defaults. The fan_out of ResNets would count all channels of a depthwise convolution and
+    start its weights far below the threshold.
+
+    Args:
+        num_classes: the number of logits.
+        in_channels: channels of an image.
+        small: for images of 32 pixels: the resolution is divided by 8, not 32, since model.0 and model.2 have stride
+            1. The parameters are the same.
     """
 
     def __init__(self, num_classes: int, in_channels: int = 3, *, small: bool = False) -> None:

@@ -9,14 +9,21 @@ from torch import Tensor, nn
 
 
 class ResNet(nn.Module):
-    """conv1, bn1, layer1 ... layerN, fc. ``block`` is ``BasicBlock`` or ``Bottleneck``, ``depths`` how many a stage.
+    """conv1, bn1, layer1 ... layerN, fc.
 
-    Stage n has ``width`` · 2ⁿ⁻¹ channels, times the block's expansion, and halves the resolution for n > 1. The
-    stem of ImageNet quarters it before (7 × 7 at stride 2, max-pooling); that of ``small`` is 3 × 3 at stride 1
-    alone, for images of 8 to 64 pixels.
+    Stage n has ``width`` · 2ⁿ⁻¹ channels, times the block's expansion, and halves the resolution for n > 1. The stem
+    of ImageNet divides it by four before (7 × 7 at stride 2, max-pooling).
 
     Initial values are those of torchvision: convolutions normal with variance 2 / fan_out, batch normalisation
-    γ = 1 and β = 0, the last of each block included (``zero_init_residual=False``), the linear layer as torch has it.
+    γ = 1 and β = 0, the last of each block included (``zero_init_residual=False``), the linear layer torch's default.
+
+    Args:
+        block: ``BasicBlock`` or ``Bottleneck``.
+        depths: how many blocks each stage has.
+        num_classes: the number of logits.
+        in_channels: channels of an image.
+        width: channels of the first stage.
+        small: a 3 × 3 stem at stride 1 without max-pooling, for images of 8 to 64 pixels.
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class ResNet(nn.Module):
 def stack(
     block: Callable[[int, int, int], nn.Module], depths: Sequence[int], width: int, expansion: int = 1
 ) -> tuple[dict[str, nn.Sequential], int]:
-    """Stages of ``block(inputs, width, stride)`` by name, and the channels that come out of the last."""
+    """Stages of ``block(inputs, width, stride)`` by name, and the number of channels after the last."""
     stages: dict[str, nn.Sequential] = {}
     inputs = width
     for number, depth in enumerate(depths):
@@ -66,14 +73,14 @@ def stack(
 
 
 def initialize(network: nn.Module) -> None:
-    """torchvision's initial values of convolutions; the rest is torch's own."""
+    """torchvision's initial values of convolutions; the rest keeps torch's defaults."""
     for m in network.modules():
         if isinstance(m, nn.Conv2d):
             nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
 
 
 class Block(nn.Module):
-    """Convolutions beside a shortcut. It is the identity, except where the shape changes: there, ``project``."""
+    """Convolutions beside a shortcut, which is the identity, or ``project`` where the shape changes."""
 
     expansion: ClassVar[int] = 1
     downsample: nn.Module | None

@@ -22,7 +22,7 @@ class Recipe:
     cost: str
 
     def smoke(self) -> Config:
-        """The same run in a few steps on synthetic data, on the CPU: does everything hold together?"""
+        """A smoke test: the same run in a few steps on synthetic data, on the CPU."""
         return replace(
             self.config,
             data="synthetic",
@@ -46,7 +46,15 @@ def family(
     reproduces: str,
     cost: str,
 ) -> list[Recipe]:
-    """One recipe for each method on the same base: ``methods`` maps a name to its settings and what to expect."""
+    """One recipe for each method, on the same base.
+
+    Args:
+        name: what the recipes begin with; a recipe is called name/method.
+        base: the settings that they share.
+        methods: a method's name -> its settings, and what to expect.
+        reproduces: what of the paper they reproduce.
+        cost: how long one of them takes.
+    """
     return [
         Recipe(f"{name}/{method}", replace(base, **settings), f"{reproduces}, {method}", expect, cost)
         for method, (settings, expect) in methods.items()

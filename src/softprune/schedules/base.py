@@ -2,8 +2,8 @@
 
     d(t) = D · g(t / T),    g(0) = 0,  g(1) = 1,  g increasing
 
-with D = ``final`` and T = ``steps``, the length of the training run in optimizer steps. What sets schedules
-apart is the L1 penalty that they imply, μ(t) = (d(t+1) − d(t)) / η(t) (see ``penalty.py``):
+with D = ``final`` and T = ``steps``, the length of training in optimizer steps. Schedules differ in the L1 penalty that
+they imply, μ(t) = (d(t+1) − d(t)) / η(t) (see ``penalty.py``):
 
     Sine, Linear, Log2    STDS: shapes chosen by hand; under cosine annealing μ ends at infinity
     SLATS                 μ constant: d follows the integral of the learning-rate curve (Eq. 10-11)
@@ -11,8 +11,7 @@ apart is the L1 penalty that they imply, μ(t) = (d(t+1) − d(t)) / η(t) (see 
     CosineLATS            μ constant, summed exactly for cosine annealing by epochs (Eq. 9)
     Constant              d at once, then a normal training run: the limit β -> 0 itself
 
-A training run may go on past T: d stays at D. With ``start``, d is zero for that many steps and reaches D at T all the
-same.
+If training goes on past T, d stays at D. With ``start``, d is zero for that many steps and still reaches D at T.
 """
 
 from __future__ import annotations
@@ -25,9 +24,12 @@ from softprune.errors import require_nonnegative, require_range, require_whole
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """A threshold that is known in advance: ``schedule(step) -> d``. D = ``final`` is where it ends.
+    """A threshold that is known in advance: ``schedule(step) -> d``.
 
     A schedule that rises over a given number of steps subclasses ``Ramp``.
+
+    Args:
+        final: D, the threshold at the end.
     """
 
     final: float
@@ -39,7 +41,13 @@ class Schedule(ABC):
 
 @dataclass(frozen=True)
 class Ramp(Schedule):
-    """d(t) = D · g(t / T), and zero for the first ``start`` steps; a subclass gives ``shape``, which is g."""
+    """d(t) = D · g(t / T), and zero for the first ``start`` steps; a subclass gives ``shape``, which is g.
+
+    Args:
+        final: D, the threshold at the end.
+        steps: T, the length of training in optimizer steps.
+        start: optimizer steps before pruning begins.
+    """
 
     steps: int
     start: int = field(default=0, kw_only=True)

@@ -9,10 +9,9 @@ A spike costs one addition for each nonzero weight that leads from its neuron to
 at the border of an image and under a stride. So a layer's synaptic operations are Σ spikes · fan-out over its input.
 The fan-out is the gradient of the layer's summed output, with weights of 0 and 1; no pass over the data is added.
 
-``report.flops`` finds products whatever the layer is, by a dispatch mode; Meter hooks the layers of ``KINDS``. It needs
-more than products: which dimensions of an input are samples (time steps and images), the layer's geometry to take
-that gradient, and a hook that costs nothing for operations without weights during a whole evaluation. Matrix products
-have lost the first, and a dispatch mode runs Python for every operation. Other layers are named in a warning.
+``report.flops`` finds the products of any layer by a dispatch mode; Meter hooks the layers of ``KINDS`` and names
+others in a warning. A dispatch mode would run Python for every operation of a whole evaluation, not for one batch, and
+the gradient, here one line for any layer, would have to be written for each kind of product and either operand.
 """
 
 from __future__ import annotations
