@@ -31,7 +31,7 @@ class PrunedTrainer(Trainer):
     final: float
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
-        params = sp.select(self.model, exclude=["classifier.*"])  # embeddings do not multiply: never selected
+        params = sp.select(self.model, exclude=["classifier.*"])  # embeddings are never selected
         self.pruner = sp.Pruner(params, self.optimizer, threshold=sp.SLATS(self.final, num_training_steps))
         return super().create_scheduler(num_training_steps, optimizer)
 

@@ -158,7 +158,12 @@ class Decayed:
 
 
 def integral(curve: Curve, x: float, origin: float = 0.0) -> float:
-    """∫ of ``curve`` from ``origin`` to ``x``, by its own antiderivative if it has one, else by Simpson's rule.
+    """∫ of a curve from ``origin`` to ``x``, by its own antiderivative if it has one, else by Simpson's rule.
+
+    Args:
+        curve: h, hashable unless it has an antiderivative: its table of areas is kept.
+        x: the upper limit, origin <= x <= 1.
+        origin: the lower limit.
 
     >>> integral(Polynomial(1.0), 0.5)
     0.375
