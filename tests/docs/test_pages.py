@@ -70,11 +70,11 @@ def test_links_lead_somewhere(page):
 
 
 def test_tests_that_pages_name_exist():
-    """Pages cite tests by name, which lives longer than the file that holds them."""
+    """Pages cite tests as `pytest -k` finds them, by a part of the name: it lives longer than the file."""
     named = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", prose(page))}
-    tests = set(re.findall(r"def (test_\w+)\(", "".join(text(path) for path in (ROOT / "tests").rglob("test_*.py"))))
+    tests = re.findall(r"def (test_\w+)\(", "".join(text(path) for path in (ROOT / "tests").rglob("test_*.py")))
     assert len(named) > 20
-    assert named - tests == set()
+    assert {name for name in named if not any(name in test for test in tests)} == set()
 
 
 @of_page
