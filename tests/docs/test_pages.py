@@ -79,7 +79,7 @@ def test_tests_that_pages_name_exist():
 
 @of_page
 def test_files_that_pages_name_exist(page):
-    for path in re.findall(r"`((?:benchmarks|examples|src|docs)/[\w/.-]+)`", prose(page)):
+    for path in re.findall(r"`((?:benchmarks|docs|examples|src|tests)/[\w/.-]+)`", prose(page)):
         assert (ROOT / path).exists(), path
 
 
