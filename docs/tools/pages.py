@@ -14,9 +14,7 @@ from softprune.recipes import RECIPES, Recipe
 from softprune.recipes.config import Config
 
 
-def meanings() -> dict[str, str]:
-    """Every setting, written ``name=default`` -> what it means."""
-    return Config().meanings()
+MEANINGS = Config().meanings()  # every setting, written ``name=default`` -> what it means
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -26,7 +24,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def settings() -> str:
-    rows = [(f"`{name}`", f"`{default}`" if default else "", meaning) for name, default, meaning in _settings()]
+    rows = []
+    for setting, meaning in MEANINGS.items():
+        name, _, default = setting.partition("=")
+        rows.append((f"`{name}`", f"`{default}`" if default else "", meaning))
     return f"""# Settings of the command
 
 Write any of these after a recipe: `softprune train digits/slats lr=0.2 final=0.5`. A recipe sets some of them; the
@@ -59,12 +60,6 @@ def _family(name: str, members: list[Recipe]) -> str:
 {_table(("recipe", "expect"), rows)}
 
 """
-
-
-def _settings() -> Iterable[tuple[str, str, str]]:
-    for setting, meaning in meanings().items():
-        name, _, default = setting.partition("=")
-        yield name, default, meaning
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
