@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 from softprune.recipes import RECIPES, Recipe
 from softprune.recipes.config import Config
 
-
 MEANINGS = Config().meanings()  # every setting, written ``name=default`` -> what it means
 
 
