@@ -13,6 +13,7 @@ from oracles import (
     assert_follows,
     loss_of,
     network,
+    saved,
 )
 
 
@@ -57,19 +58,25 @@ def test_a_subclass_that_calls_the_step_of_its_base_makes_one_step(method, closu
     assert_follows(run, by_hand, rtol=1e-9, atol=1e-11)
 
 
-class Elsewhere(torch.optim.Optimizer):
-    """Keeps its learning rate on a device, and here does nothing with it. No device is one: to read it raises."""
+class Still(torch.optim.Optimizer):
+    """Does nothing with its learning rate."""
 
-    def __init__(self, params) -> None:
-        super().__init__(params, {"lr": torch.empty((), device="meta")})
+    def __init__(self, params, lr) -> None:
+        super().__init__(params, {"lr": lr})
 
     def step(self, closure=None) -> None: ...
 
 
+class Distant(torch.Tensor):
+    """Says that it lies on another device."""
+
+    device = torch.device("cuda")
+
+
 def test_the_host_does_not_wait_for_a_learning_rate_on_a_device():
-    """A schedule needs it for nobody but who asks for the penalty."""
+    """A schedule needs it for nobody but who asks for the penalty. Here no device is one: to read it raises."""
     model = network()
-    optimizer = Elsewhere(model.parameters())
+    optimizer = Still(model.parameters(), lr=torch.empty((), device="meta"))
     pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Linear(0.2, STEPS))
     for _ in range(STEPS):
         optimizer.step()
@@ -79,12 +86,17 @@ def test_the_host_does_not_wait_for_a_learning_rate_on_a_device():
 
 
 @pytest.mark.parametrize("threshold", [sp.LATS(0.1), sp.TargetSparsity(0.5, STEPS)])
-def test_a_threshold_that_follows_the_learning_rate_reads_it_at_every_step(threshold):
-    model = network()
-    optimizer = Elsewhere(model.parameters())
-    sp.Pruner(sp.select(model), optimizer, threshold=threshold)
-    with pytest.raises(RuntimeError, match="meta"):
-        optimizer.step()
+def test_a_threshold_that_follows_the_learning_rate_counts_with_numbers(threshold):
+    """Also where the learning rate is a tensor on a device; what it remembers can be saved as ever."""
+    states = []
+    for lr in (0.125, torch.tensor(0.125).as_subclass(Distant)):
+        model = network()
+        optimizer = Still(model.parameters(), lr)
+        pruner = sp.Pruner(sp.select(model), optimizer, threshold=threshold)
+        for _ in range(STEPS // 2):
+            optimizer.step()
+        states.append(str(saved(pruner.state_dict())))
+    assert states[0] == states[1]
 
 
 def test_hooks_of_others_see_the_sparse_weights_whenever_they_were_registered():
