@@ -1,7 +1,7 @@
 """Set up a virtual environment of its own and run something in it. Needs Python 3.11 or newer, and nothing else.
 
     python3 dev.py demo [--cpu]     # the main job, on embedded data
-    python3 dev.py test [--cpu]     # linters, types, layering, tests
+    python3 dev.py test [--cpu]     # linters, types, layering, docs, tests
 
 ``--cpu`` asks for the CPU build of torch instead of the platform's default.
 """
@@ -23,6 +23,7 @@ TEST = [
     ["ruff", "format", "--check"],
     ["mypy"],
     ["lint-imports", "--no-logo"],
+    ["mkdocs", "build", "--strict", "--quiet"],
     ["pytest", "-q", "--durations=10"],
 ]
 
@@ -37,6 +38,7 @@ def run(command: list[str], env: dict[str, str]) -> None:
 def environment() -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     env["VIRTUAL_ENV"] = str(VENV)
+    env["NO_MKDOCS_2_WARNING"] = "1"  # Material's banner
     env["PATH"] = str(BIN) + os.pathsep + env.get("PATH", "")
     return env
 

@@ -121,8 +121,8 @@ class Pull(Callback):
         self._gradient: torch.Tensor | None = None
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
-        if task.pruner is not None and task.pruner.trainable is not None:
-            task.pruner.trainable.s.register_hook(self._see)
+        if task.pruner is not None and task.pruner.rule.trained:
+            task.pruner.rule.threshold.s.register_hook(self._see)
 
     def _see(self, gradient: torch.Tensor) -> None:
         self._gradient = gradient.detach()
@@ -130,7 +130,7 @@ class Pull(Callback):
     def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
         if self._gradient is None or trainer.global_step % history.interval(task.steps):
             return
-        threshold = task.pruner.trainable
+        threshold = task.pruner.rule.threshold
         decay = next(
             group["weight_decay"]
             for group in trainer.optimizers[0].param_groups

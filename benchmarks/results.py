@@ -12,7 +12,7 @@ from scipy.stats import ttest_ind
 
 from grid import Job, Tables
 from softprune.report.markdown import table
-from softprune.thresholds import odds as law
+from softprune.thresholds.odds import odds
 from summary import percent
 
 BATCHES = 97  # of CIFAR-10, an epoch at batch 512
@@ -63,7 +63,7 @@ class Series:
 
 
 def log_odds(share: float) -> float:
-    return math.log(law.odds(share))
+    return math.log(odds(share))
 
 
 class Results:

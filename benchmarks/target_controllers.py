@@ -2,8 +2,8 @@
 
     python benchmarks/target_controllers.py --out docs/data/target_digits.csv     # 25 minutes on two cores
 
-Variants of the controller, made by the constants of softprune/law.py, against LATS with the D that ends at the same
-sparsity (found by up to eight runs: what a user does by hand today), with little weight decay and with much: under
+Variants of the rule, made by the constants of softprune/thresholds/odds.py, against LATS with the D that ends at the
+same sparsity (found by up to eight runs: what a user does by hand today), with little weight decay and with much: under
 much, hidden weights shrink, and sparsity rises, while the threshold stands still. A row is one run; a second start
 does only what is missing. `jump` is by how much of itself the last step moves the threshold.
 """
@@ -15,6 +15,7 @@ import csv
 import multiprocessing
 import statistics
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -28,19 +29,20 @@ import digits
 
 import softprune as sp
 from softprune.report.markdown import table
-from softprune.thresholds import odds as law
+from softprune.thresholds.odds import FIT, odds
+from softprune.thresholds.target import TargetRule
 
 EPOCHS, BATCH = 20, 64
 TARGETS, SEEDS = (0.8, 0.9, 0.95, 0.98), (0, 1, 2)
 DECAYS = (1e-4, 3e-3)
 VARIANTS: dict[str, dict[str, float]] = {
     "softprune": {},
-    "quantile from the start": {"EARLY": 0.0, "SETTLING": 0, "GROWTH": 0.0, "ANNEALING": 0.0},
-    "odds from 3% of the learning on": {"EARLY": 0.03},
-    "the quantile as a bound only": {"SETTLING": 10**9},
-    "no annealing": {"ANNEALING": 0.0},
-    "odds ∝ x, not x^1.3": {"GROWTH": 1.0},
-    "no smoothing": {"GAIN": 1.0},
+    "quantile from the start": {"early": 0.0, "settling": 0, "growth": 0.0, "annealing": 0.0},
+    "odds from 3% of the learning on": {"early": 0.03},
+    "the quantile as a bound only": {"settling": 10**9},
+    "no annealing": {"annealing": 0.0},
+    "odds ∝ x, not x^1.3": {"growth": 1.0},
+    "no smoothing": {"gain": 1.0},
 }
 FIELDS = ("variant", "decay", "target", "seed", "accuracy", "sparsity", "threshold", "spread", "landing", "jump")
 
@@ -62,8 +64,8 @@ def run(threshold, decay: float, seed: int) -> dict[str, float]:
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
-            penalties.append(largest(pruner.penalty))
-            thresholds.append(largest(pruner.threshold))
+            penalties.append(max(pruner.penalty.values()))
+            thresholds.append(max(pruner.threshold.values()))
     model.eval()
     with torch.no_grad():
         accuracy = (model(x_test).argmax(1) == y_test).float().mean().item()
@@ -76,19 +78,15 @@ def run(threshold, decay: float, seed: int) -> dict[str, float]:
     }
 
 
-def largest(value: float | dict[str, float]) -> float:
-    return max(value.values()) if isinstance(value, dict) else value
-
-
 def lats(target: float, decay: float, seed: int) -> dict[str, float]:
     """LATS with the D that ends at the target: damped steps in log odds against log D; the nearest of eight runs."""
-    final, odds, tried = 0.1, law.odds(target), []
+    final, wanted, tried = 0.1, odds(target), []
     for _ in range(8):
         tried.append(run(lambda steps, scheduler, D=final: sp.LATS.from_final(D, scheduler, steps), decay, seed))
         sparsity = tried[-1]["sparsity"]
         if abs(sparsity - target) < 2e-3:
             break
-        final *= (odds / law.odds(sparsity)) ** 0.6
+        final *= (wanted / odds(sparsity)) ** 0.6
     return min(tried, key=lambda result: abs(result["sparsity"] - target))
 
 
@@ -97,8 +95,7 @@ def job(key: tuple[str, float, float, int]) -> dict[str, object]:
     if variant == "LATS, D by trial":
         result = lats(target, decay, seed)
     else:
-        for name, value in VARIANTS[variant].items():
-            setattr(law, name, value)
+        TargetRule.fit = replace(FIT, **VARIANTS[variant])
         result = run(lambda steps, scheduler: sp.TargetSparsity(target, steps, lr_scheduler=scheduler), decay, seed)
     return {"variant": variant, "decay": decay, "target": target, "seed": seed, **result}
 

@@ -22,6 +22,7 @@ def parameter(values) -> nn.Parameter:
     return nn.Parameter(torch.tensor(np.asarray(values), dtype=torch.float64))
 
 
-def number(value) -> float:
-    """A threshold or penalty of a pruner with one parameter."""
-    return next(iter(value.values())) if isinstance(value, dict) else value
+def number(values: dict[str, float]) -> float:
+    """The threshold or penalty of a pruner with one parameter."""
+    (value,) = values.values()
+    return value

@@ -11,7 +11,7 @@ import findings
 import grid
 from grid import Job, Tables
 from results import BEYOND, Outcome, Series, accuracies, at_equal_sparsity, log_odds
-from softprune.thresholds import odds as law
+from softprune.thresholds.odds import odds, share
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,12 +21,12 @@ def outcome(accuracy: float, sparsity: float, seed: int) -> Outcome:
 
 
 def test_accuracy_at_a_sparsity_is_linear_in_the_log_odds():
-    low, high, middle = 0.9, 0.99, law.share((law.odds(0.9) * law.odds(0.99)) ** 0.5)
+    low, high, middle = 0.9, 0.99, share((odds(0.9) * odds(0.99)) ** 0.5)
     series = Series({1.0: [outcome(0.8, low, 0)], 2.0: [outcome(0.6, high, 0)]})
     assert series.at(low) == [pytest.approx(0.8)]
     assert series.at(middle) == [pytest.approx(0.7)]
     slope = -0.2 / (log_odds(high) - log_odds(low))
-    near, far = (law.share(law.odds(high) * 2.718 ** (share * BEYOND)) for share in (0.9, 1.1))
+    near, far = (share(odds(high) * 2.718 ** (part * BEYOND)) for part in (0.9, 1.1))
     assert series.at(near) == [pytest.approx(0.6 + slope * 0.9 * BEYOND, abs=1e-4)]
     assert series.at(far) == []
 

@@ -6,8 +6,8 @@ from torch import nn
 
 import softprune as sp
 from softprune import recipes
-from softprune.models import sew_digits, sew_resnet18_cifar
 from softprune.spiking.neurons import IF, LIF
+from softprune.spiking.sew import sew_digits, sew_resnet18_cifar
 from softprune.training.run import Run
 
 pytestmark = [

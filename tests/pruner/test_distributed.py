@@ -46,7 +46,7 @@ def assert_equal(one: dict, other: dict) -> None:
         torch.testing.assert_close(one[key], other[key], rtol=1e-9, atol=1e-11)
     assert one["sparsity"] == other["sparsity"] > 0
     assert one["model"] == other["model"]
-    ignored = {"penalty", "threshold", "layers"} | ({"left", "returned"} if one["report"]["left"] is None else set())
+    ignored = {"penalty", "threshold", "layers"}
     pairs = zip(one["report"]["layers"], other["report"]["layers"], strict=True)
     for a, b in ((one["report"], other["report"]), *pairs):
         assert {key: a[key] for key in a.keys() - ignored} == {key: b[key] for key in b.keys() - ignored}

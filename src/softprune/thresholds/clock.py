@@ -7,7 +7,7 @@ import warnings
 
 from softprune.attach.future import Future
 from softprune.thresholds import odds
-from softprune.thresholds.odds import FIT
+from softprune.thresholds.odds import Fit
 
 
 class Clock:
@@ -16,10 +16,11 @@ class Clock:
     A scheduler steps even where a GradScaler skips the optimizer's step; ``skipped`` is how far it is ahead.
     """
 
-    def __init__(self, steps: int, start: int, refresh: int | None, future: Future | None) -> None:
+    def __init__(self, steps: int, start: int, refresh: int | None, future: Future | None, fit: Fit) -> None:
         self.steps, self.start = steps, start
         self.refresh = refresh or min(100, max(1, steps // 100))
         self.future = future
+        self.fit = fit
         self.learned = 0.0  # Σ η so far
         self.solved_at = 0.0  # η of the last solution
         self.skipped = 0
@@ -31,21 +32,21 @@ class Clock:
 
     def nearly_ended(self, step: int) -> bool:
         """Whether no more steps are missing than a GradScaler may have skipped."""
-        return self.steps - step <= max(1, FIT.skipped * self.steps)
+        return self.steps - step <= max(1, self.fit.skipped * self.steps)
 
     def due(self, step: int, lr: float) -> bool:
         """Whether to solve again: every ``refresh`` steps, 64, 32, ... 2, 1 steps before the end, and when the learning
         rate has risen although no scheduler said so: what is to come was guessed from a lower one."""
         step += self.skipped
         since, left = step - self.start, self.steps - step
-        surged = self.future is None and lr > FIT.surge * self.solved_at
+        surged = self.future is None and lr > self.fit.surge * self.solved_at
         return since == 1 or since % self.refresh == 0 or (left < self.refresh and left.bit_count() == 1) or surged
 
     def to_come(self, step: int, lr: float) -> float:
         """Σ η after ``step`` steps, the next of which uses ``lr``. Without a scheduler, or where it predicted another
         rate, the learning rate is taken to fall linearly to zero."""
         if self.future is not None:
-            self.skipped = self.future.ahead(step, lr, self.skipped, most=math.ceil(FIT.skipped * self.steps))
+            self.skipped = self.future.ahead(step, lr, self.skipped, most=math.ceil(self.fit.skipped * self.steps))
             if self.future.predicts(step + self.skipped, lr):
                 return self.future.to_come(step + self.skipped)
             self.future = None
@@ -62,7 +63,7 @@ class Clock:
         future = self.future
         if future is None:
             return 1.0
-        return odds.annealing(lr, future.last, future.top, future.cooler(step + self.skipped, lr))
+        return odds.annealing(lr, future.last, future.top, future.cooler(step + self.skipped, lr), self.fit)
 
     def state(self) -> dict[str, float]:
         known = float(self.future is not None)

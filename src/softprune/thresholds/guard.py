@@ -10,16 +10,17 @@ import torch
 
 from softprune.errors import ArgumentError
 from softprune.thresholds.base import Weights
-from softprune.thresholds.odds import FIT
+from softprune.thresholds.odds import Fit
 from softprune.thresholds.quantile import Cell, thresholds
 
 
 class Guard:
     """Caps on the thresholds of thin parameters: above the cap less than ``min_density`` would be left."""
 
-    def __init__(self, weights: Weights, min_density: float) -> None:
+    def __init__(self, weights: Weights, min_density: float, fit: Fit) -> None:
         self.weights = weights
         self.min_density = min_density
+        self.fit = fit
         self.sizes = [p.numel() for p in weights.params]
         self.keep = [math.ceil(min_density * size) for size in self.sizes]
         self.caps = [math.inf] * len(self.sizes)
@@ -40,7 +41,7 @@ class Guard:
     def watch(self, alive: Sequence[int]) -> None:
         """Cap those parameters that are thin by now, given how many weights of each survive."""
         self._warn_of_the_dead(alive)
-        self._cap([i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < FIT.risk * keep])
+        self._cap([i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < self.fit.risk * keep])
 
     def watch_all(self) -> None:
         self._cap(range(len(self.sizes)))

@@ -96,12 +96,13 @@ class TargetRule(Rule):
 
     threshold: TargetSparsity
     counts_zeros = True
+    fit = odds.FIT
 
     def __init__(self, goal: TargetSparsity, weights: Weights, future: Future | None) -> None:
         super().__init__(goal, weights)
         self.cells = cells(weights, goal.target, goal.budget, goal.flops)
-        self.clock = Clock(goal.steps, goal.start, goal.refresh, future)
-        self.guard = Guard(weights, goal.min_density)
+        self.clock = Clock(goal.steps, goal.start, goal.refresh, future, self.fit)
+        self.guard = Guard(weights, goal.min_density, self.fit)
         self.guard.refuse_impossible(self.cells)
         self.d = [0.0] * len(self.cells)  # before caps
         self.finals = [0.0] * len(self.cells)  # D
@@ -155,7 +156,7 @@ class TargetRule(Rule):
             for cell, d, final in zip(self.cells, self.d, self.finals, strict=True)
         ]
         self.forecast = self._forecast(standings, x, annealed)
-        self.finals = odds.solve(standings, x, annealed, self._quantiles)
+        self.finals = odds.solve(standings, x, annealed, self._quantiles, self.fit)
         self.penalties = [(final - d) / to_come for final, d in zip(self.finals, self.d, strict=True)]
 
     def _land(self, step: int) -> None:
@@ -187,9 +188,11 @@ class TargetRule(Rule):
         return [q if math.isfinite(q) else d for q, d in zip(found, self.d, strict=True)]
 
     def _forecast(self, standings: Sequence[odds.Standing], x: float, annealed: float) -> float | None:
-        if x <= odds.FIT.early:
+        if x <= self.fit.early:
             return None
-        zeros = (self._mass(c) * odds.forecast(s, x, annealed) for c, s in zip(self.cells, standings, strict=True))
+        zeros = (
+            self._mass(c) * odds.forecast(s, x, annealed, self.fit) for c, s in zip(self.cells, standings, strict=True)
+        )
         return math.fsum(zeros) / math.fsum(map(self._mass, self.cells))
 
     def _sparsity(self) -> float:
