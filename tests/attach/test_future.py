@@ -1,5 +1,6 @@
 """A scheduler, played forward: what it will do, and which ones cannot be played."""
 
+import threading
 from functools import partial
 
 import pytest
@@ -58,6 +59,32 @@ def test_a_scheduler_that_ends_before_the_run():
 def test_lats_from_a_final_threshold_refuses_a_learning_rate_of_zero():
     zero = torch.optim.lr_scheduler.LambdaLR(torch.optim.SGD([torch.zeros(1)], lr=0.1), lambda step: 0.0)
     refused(lambda: sp.LATS.from_final(1.0, zero, 5), "needs learning rates that sum to more than 0. Got 0.0 over 5")
+
+
+class Owner:
+    """Its method is a learning-rate curve, and it cannot be copied: it holds a lock, as a sharded network does."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def curve(self, step: int) -> float:
+        return 0.5
+
+    __call__ = curve
+
+
+def test_whoever_owns_the_curve_is_not_copied():
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    method = torch.optim.lr_scheduler.LambdaLR(optimizer, Owner().curve)
+    assert sp.LATS.from_final(1.0, method, 10).penalty == pytest.approx(1.0 / (10 * 0.05))
+
+
+def test_a_scheduler_that_cannot_be_copied_is_refused():
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    locked = torch.optim.lr_scheduler.LambdaLR(optimizer, Owner())
+    refused(
+        lambda: sp.LATS.from_final(1.0, locked, 10), "Cannot play `lr_scheduler` forward. This is because it cannot"
+    )
 
 
 def test_a_scheduler_of_another_optimizer_is_refused():

@@ -54,11 +54,20 @@ def test_a_refused_budget_names_the_layer():
         ({"target": 0.9, "steps": 10, "start": 0.5}, "must be a whole number >= 0. Got 0.5."),
         ({"target": 0.9, "steps": 10, "interval": 1.5}, "must be a whole number >= 1. Got 1.5."),
         ({"target": 0.9, "steps": 10, "refresh": 0}, "must be a whole number >= 1. Got 0."),
+        ({"target": "0.9", "steps": 10}, "must be > 0 and < 1. Got '0.9'."),
+        ({"target": torch.tensor(0.9), "steps": 10}, "`TargetSparsity(target=...)` must be > 0 and < 1. Got tensor"),
+        ({"target": 0.9, "steps": True}, "must be a whole number >= 1. Got True."),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, text):
-    with pytest.raises(ValueError, match=text.replace(".", r"\.")):
-        sp.TargetSparsity(**arguments)
+    refused(lambda: sp.TargetSparsity(**arguments), text)
+
+
+def test_a_budget_by_its_name_is_refused():
+    text = (
+        "`TargetSparsity(budget=...)` must be {name: sparsity}, `sp.uniform`, `sp.erdos_renyi` or `sp.erk`. Got 'erk'."
+    )
+    refused(lambda: run(target=0.9, budget="erk"), text)
 
 
 def test_a_target_needs_a_prox_whose_zeros_it_can_count():
@@ -68,3 +77,11 @@ def test_a_target_needs_a_prox_whose_zeros_it_can_count():
     refused(partial(build, threshold=sp.TargetSparsity(0.5, 10)), "Cannot use TargetSparsity with", TypeError)
     with build(threshold=sp.Constant(100.0)) as pruner:
         assert pruner.sparsity() == 1.0
+
+
+def test_a_prox_that_looks_separable_on_the_smallest_parameter_is_refused_too():
+    """What counts is what it claims, not what it does to some numbers."""
+    model = torch.nn.Sequential(torch.nn.Linear(1, 3, bias=False), torch.nn.Linear(3, 4, bias=False))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), optimizer, prox=Rows(), threshold=sp.TargetSparsity(0.5, 10))
+    refused(build, "which this prox does not claim (`Prox.thresholds`)", TypeError)

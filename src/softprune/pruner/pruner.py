@@ -248,7 +248,11 @@ class Pruner:
         if self.step > 0:
             self.rule.finish(self.step)
         elif self.rule.trained or not any(self.threshold.values()):  # pruning at initialization needs no step
-            _warn_of_no_step(self.optimizer)
+            warnings.warn(
+                f"Nothing was pruned: no step of this {type(self.optimizer).__name__} was counted. If the network was "
+                "trained, another optimizer stepped; give that one to the Pruner.",
+                stacklevel=3,
+            )
         if self.rule.levels is not levels:
             self._write()
         for (_, w), p in zip(self.weights(), self._hidden.params, strict=True):
@@ -310,7 +314,7 @@ class Pruner:
     def _check(self, entries: Entries) -> None:
         checks.attached(self._handles)
         checks.hidden_weights(self.params, entries)
-        self.rule.check(_of_the_rule(entries))
+        self.rule.check(state.of_the_rule(entries))
 
     @torch.no_grad()
     def _restore(self, entries: Entries) -> None:
@@ -320,20 +324,6 @@ class Pruner:
         self._hidden.adopt({i: torch.empty_like(params[i], requires_grad=False) for i in self._hidden.changed()})
         self.step = int(entries[params[0]]["step"])
         self._hidden.load([entries[p]["theta"] for p in params])
-        self.rule.load(_of_the_rule(entries))
+        self.rule.load(state.of_the_rule(entries))
         self._previous = self.rule.levels
         self._write()
-
-
-def _of_the_rule(entries: Entries) -> Entries:
-    """What the threshold saved, without what the pruner itself did."""
-    own = ("theta", "step")
-    return {p: {key: value for key, value in values.items() if key not in own} for p, values in entries.items()}
-
-
-def _warn_of_no_step(optimizer: Optimizer) -> None:
-    warnings.warn(
-        f"Nothing was pruned: no step of this {type(optimizer).__name__} was counted. If the network was trained, "
-        "another optimizer stepped; give that one to the Pruner.",
-        stacklevel=4,
-    )

@@ -26,6 +26,12 @@ def by_parameter(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], tr
     return {p: dict(state_dict.get(name, {})) for name, p in _owners(params, trained).items()}
 
 
+def of_the_rule(entries: Entries) -> Entries:
+    """What the threshold saved, without what the pruner itself did: θ and the step."""
+    own = ("theta", "step")
+    return {p: {key: value for key, value in values.items() if key not in own} for p, values in entries.items()}
+
+
 def _owners(params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> dict[str, Tensor]:
     return {**params, **{f"threshold.{i}": p for i, p in enumerate(trained)}}
 
