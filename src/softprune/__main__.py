@@ -6,10 +6,9 @@ import sys
 def main() -> None:
     try:
         from softprune.cli import main as command
-
-        command()
     except ModuleNotFoundError as error:
         sys.exit(f"Error: {error}. The command is an extra: pip install 'softprune[train]'.")
+    command()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command. Heavy imports happen inside the commands, so that ``--help`` answers at once.
+"""The command. Heavy imports happen inside the commands, so that ``--help`` and wrong calls are answered at once.
 
 Exit codes: 0 done, 1 failed, 2 called wrongly, 128 + n stopped by signal n after saving a checkpoint.
 """
@@ -6,23 +6,29 @@ Exit codes: 0 done, 1 failed, 2 called wrongly, 128 + n stopped by signal n afte
 from __future__ import annotations
 
 import errno
-import os
+import io
 import signal
 import sys
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from softprune import __version__, recipes
-from softprune.errors import ConfigError, UserError
+from softprune.errors import ConfigError, UserError, needs
+from softprune.training import launch, names, settings
 
 if TYPE_CHECKING:
     from softprune.recipes.config import Config
-    from softprune.training.run import Run
+    from softprune.training.run import Progress, Run
 
-_CHOSEN = "SOFTPRUNE_RUN_FOLDER"
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)  # full, or not for us
+_DISK = (  # a disk that is full, or a path that is not for us
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.ENOTDIR),
+)
+
+_UNKNOWN_ARE_WORDS = {"ignore_unknown_options": True}  # to answer `--lr 0.1` with `lr=0.1`
 
 app = typer.Typer(
     help="Make neural networks sparse while they train, by soft thresholding.",
@@ -32,10 +38,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def _recipe_or_setting(incomplete: str) -> list[str]:
+    return [*(name for name in recipes.RECIPES if name.startswith(incomplete)), *settings.complete(incomplete)]
+
+
 RecipeArgument = Annotated[
     str, typer.Argument(help="A recipe (see `softprune recipes`).", autocompletion=lambda: list(recipes.RECIPES))
 ]
-Settings = Annotated[list[str] | None, typer.Argument(help="Settings, `key=value`.", metavar="[KEY=VALUE]...")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(help="Changes to settings.", metavar="KEY=VALUE", autocompletion=settings.complete),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar, and in a log no line for each epoch.")]
+Smoke = Annotated[bool, typer.Option("--smoke", help="A smoke test: a few steps on synthetic data.")]
 
 
 def _version(wanted: bool) -> None:
@@ -47,25 +63,25 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def softprune(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None: ...
 
 
-@app.command(no_args_is_help=False)
+@app.command(no_args_is_help=False, context_settings=_UNKNOWN_ARE_WORDS)
 def train(
-    settings: Annotated[
+    words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RECIPE] [KEY=VALUE]...",
-            help="A recipe and changes to it.",
-            autocompletion=lambda: list(recipes.RECIPES),
+            metavar="RECIPE KEY=VALUE",
+            help="A recipe and changes to its settings.",
+            autocompletion=_recipe_or_setting,
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; a new one under runs/ if not given.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
-    smoke: Annotated[bool, typer.Option(help="A few steps on synthetic data, to see that all holds together.")] = False,
-    quiet: Annotated[bool, typer.Option(help="No progress bar.")] = False,
+    smoke: Smoke = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train and prune a network.
 
@@ -83,22 +99,18 @@ def train(
 
     `softprune recipes` lists recipes; `softprune recipes digits/slats` shows every setting that can be changed.
     """
-    from softprune.training.run import Run
-
-    words = settings or []
+    words = words or []
+    _refuse_options(words)
+    launch.forget_leftovers(typer.echo)
     if resume is not None:
         if words or smoke or out:
-            raise ConfigError("`--resume` goes on with a run as it is: leave recipe, settings, --out and --smoke away.")
-        _finish(Run.open(resume), quiet)
+            raise ConfigError("`--resume` goes on with a run as it is: drop recipe, settings, --out and --smoke.")
+        _finish(_run().open(resume), quiet)
         return
-    recipe = recipes.get(words.pop(0) if words and "=" not in words[0] else recipes.DEFAULT)
-    config = (recipe.smoke() if smoke else recipe.config).override(words).located()
-    run = _create(recipe.name, out, config)
-    try:
-        _finish(run, quiet)
-    except (UserError, OSError):  # about the data, or about this machine
-        run.withdraw()
-        raise
+    name = words.pop(0) if words and "=" not in words[0] else recipes.DEFAULT
+    config = _settings(name, words, smoke)
+    run = _run().create(out, config) if out else _run().claim(name.replace("/", "-"), config)
+    _finish(run, quiet)
 
 
 @app.command("recipes")
@@ -112,11 +124,11 @@ def list_recipes(
         for recipe in recipes.RECIPES.values():
             typer.echo(f"{recipe.name:28} {recipe.expect}")
         return
-    recipe = recipes.get(name)
+    recipe = _recipe(name)
     typer.echo(
         f"{recipe.name}\n\nreproduces  {recipe.reproduces}\nexpect      {recipe.expect}\ncost        {recipe.cost}\n"
     )
-    for setting, meaning in recipe.config.meanings().items():
+    for setting, meaning in settings.meanings(recipe.config).items():
         typer.echo(f"{setting:32} {meaning}")
 
 
@@ -126,59 +138,60 @@ def report(
     markdown: Annotated[bool, typer.Option(help="Print markdown.")] = False,
 ) -> None:
     """Print the sparsity of a run or of a model file, layer by layer."""
-    from softprune.report.report import Report, summarize_tensors
-    from softprune.training import weights
-    from softprune.training.run import Run
+    from softprune.training import reports
+    from softprune.training.folder import Folder
 
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
-    run = Run.open(path) if path.is_dir() else None
-    complete = run.outcome if run is not None else None
-    if complete is not None:
-        result = Report.from_dict(complete["report"])
+    folder = Folder.open(path) if path.is_dir() else None
+    outcome = folder.outcome if folder is not None else None
+    if folder is None:
+        result, remark = reports.of_weights(path), ""
+    elif outcome is not None:
+        result, remark = reports.of_outcome(folder), ""
     else:
-        source = run.newest_weights() if run is not None else path
-        tensors = weights.read(source)
-        result = summarize_tensors(tensors, run.config.exclude if run is not None else ())
-    typer.echo(result.to_markdown() if markdown else str(result))
-    if run is not None and complete is None:
-        typer.echo(f"{run.progress()} The table is of {source.name}.")
-    for name, value in (complete or {}).get("figures", {}).items():
-        typer.echo(f"{name}: {value:,.4g}")
+        source = folder.newest_weights()
+        result, remark = reports.of_weights(source, folder.config.exclude), f" The table is of {source.name}."
+    typer.echo(_printable(result.to_markdown() if markdown else str(result)))
+    if folder is not None and outcome is None:
+        typer.echo(f"{folder.progress()}{remark}")
+    _echo_figures(outcome["figures"] if outcome else {})
 
 
 @app.command("eval")
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A complete run's folder.")],
-    settings: Settings = None,
+    words: Settings = None,
 ) -> None:
-    """Measure the accuracy of a run's model file again, on the run's data or on other: `data=...`."""
-    from softprune.training.run import Run
+    """Measure a complete run again, on its own data or on others (`data=FOLDER`)."""
+    measured = _run().open(run).evaluate(words or [])
+    typer.echo(f"Accuracy {measured.accuracy:.2%} on {measured.images:,} images.")
+    _echo_figures(measured.figures())
 
-    accuracy, count = Run.open(run).evaluate(settings or [])
-    typer.echo(f"Accuracy {accuracy:.2%} on {count:,} images.")
 
-
-@app.command()
+@app.command(context_settings=_UNKNOWN_ARE_WORDS)
 def frontier(
     recipe: RecipeArgument,
-    settings: Settings = None,
+    words: Settings = None,
     final: Annotated[str, typer.Option(help="Final thresholds, `0.1,0.2,0.5`.")] = "",
     targets: Annotated[str, typer.Option(help="Or sparsities to end at, `0.8,0.9,0.95`.")] = "",
     out: Annotated[Path | None, typer.Option(help="The folder of the runs.")] = None,
-    smoke: Annotated[bool, typer.Option(help="A few steps on synthetic data.")] = False,
-    quiet: Annotated[bool, typer.Option(help="No progress bar.")] = False,
+    smoke: Smoke = False,
+    quiet: Quiet = False,
 ) -> None:
     """Accuracy against sparsity: a run for each final threshold, or target. Started again, it does what is missing."""
-    from softprune.training.frontier import walk
-
-    chosen = recipes.get(recipe)
-    config = (chosen.smoke() if smoke else chosen.config).override(settings or []).located()
+    _refuse_options([recipe, *(words or [])])
+    launch.forget_leftovers(typer.echo)
+    config = _settings(recipe, words or [], smoke, check=False)
     if bool(final) == bool(targets):
         raise ConfigError("A frontier needs either `--final 0.1,0.2` or `--targets 0.8,0.9`.")
     key, text = ("final", final) if final else ("target", targets)
+    values = _numbers("final" if final else "targets", text)
     folder = out or Path("runs") / f"frontier-{recipe.replace('/', '-')}{'' if final else '-targets'}"
-    stopped = walk(config, key, _numbers("final" if final else "targets", text), folder, progress=_shown(quiet))
+    needs("lightning.pytorch", "Lightning", "softprune frontier")
+    from softprune.training.frontier import walk
+
+    stopped = walk(config, key, values, folder, typer.echo, _progress(quiet))
     if stopped is not None:
         raise typer.Exit(128 + stopped)
 
@@ -187,16 +200,55 @@ def frontier(
 def schedules(
     final: Annotated[float, typer.Option(help="D, the threshold at the end.")] = 1.0,
     steps: Annotated[int, typer.Option(min=1, help="T, the length of training.")] = 1000,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs, for LATS by epochs.")] = 10,
-    lr: Annotated[str, typer.Option(help="Learning-rate curves: cosine, polynomial, constant, step.")] = "cosine",
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs, for LATS by epochs and epoch-cosine.")] = 10,
+    lr: Annotated[str, typer.Option(help=f"Learning-rate curves: {', '.join(names.LR_CURVES)}.")] = "cosine",
     beta: Annotated[str, typer.Option(help="PGH's decays, `0.1,1e-5`.")] = "0.1,1e-5,1e-10",
     out: Annotated[Path, typer.Option(file_okay=False, help="Where the plots go.")] = Path("schedules"),
 ) -> None:
     """Draw and tabulate thresholds and the penalties they imply under given learning-rate curves."""
+    betas = _numbers("beta", beta)
+    needs("matplotlib", "Matplotlib", "softprune schedules")
     from softprune.training.drawings import tabulate_and_draw
 
-    for line in tabulate_and_draw(final, steps, epochs, lr.split(","), _numbers("beta", beta), out):
+    for line in tabulate_and_draw(final, steps, epochs, lr.split(","), betas, out):
         typer.echo(line)
+
+
+def _recipe(name: str) -> recipes.Recipe:
+    """The recipe of this name. Half a name, as `digits` or `slats`, is answered with the names it could be."""
+    if name in recipes.RECIPES or "/" in name:
+        return recipes.get(name)
+    close = [recipe for recipe in recipes.RECIPES if name in recipe.split("/")]
+    if not close:
+        return recipes.get(name)
+    best = f"{name}/slats" if f"{name}/slats" in close else f"digits/{name}" if f"digits/{name}" in close else close[0]
+    raise ConfigError(f"There is no recipe {name!r}. Did you mean {best!r}? `softprune recipes` lists them all.")
+
+
+def _refuse_options(words: list[str]) -> None:
+    """A setting written as an option, or an option that does not exist."""
+    for word, value in zip_longest(words, words[1:], fillvalue="..."):
+        name, equals, after = word.lstrip("-").partition("=")
+        if word.startswith("-"):
+            known = settings.complete(name)
+            hint = f" Write `{name}={after if equals else value}`." if f"{name}=" in known else ""
+            raise ConfigError(f"There is no option `{word}`.{hint}")
+
+
+def _settings(name: str, words: list[str], smoke: bool, check: bool = True) -> Config:
+    """The settings of a run, refused without torch where that is possible."""
+    recipe = _recipe(name)
+    config = names.located((recipe.smoke() if smoke else recipe.config).override(words))
+    if check:
+        settings.check(config)
+    return config
+
+
+def _run() -> type[Run]:
+    needs("lightning.pytorch", "Lightning", "softprune train")
+    from softprune.training.run import Run
+
+    return Run
 
 
 def _numbers(option: str, text: str) -> list[float]:
@@ -209,43 +261,20 @@ def _numbers(option: str, text: str) -> list[float]:
     return numbers
 
 
-def _create(name: str, out: Path | None, config: Config) -> Run:
-    """A run in ``--out``, or in the first free one of runs/digits-slats-1, -2, ...; the processes of a launch agree on
-    it, and those of two launches never do."""
-    from softprune.training.run import Run
-
-    if chosen := out or os.environ.get(_CHOSEN):
-        return Run.create(Path(chosen), config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("Several processes need to agree on a folder: write `--out FOLDER`.")
-    stem, number = name.replace("/", "-"), 1
-    while True:
-        while (folder := Path("runs") / f"{stem}-{number}").exists():
-            number += 1
-        try:
-            run = Run.create(folder, config, claim=True)
-        except FileExistsError:
-            continue  # somebody else was faster
-        os.environ[_CHOSEN] = str(folder)  # inherited by the processes that Lightning launches
-        return run
-
-
-def _shown(quiet: bool) -> bool:
-    """Whether to show a progress bar: in a terminal, not in a log file."""
-    return not quiet and sys.stdout.isatty()
+def _progress(quiet: bool) -> Progress:
+    """A bar in a terminal, lines in a log file."""
+    return None if quiet else "bar" if sys.stdout.isatty() else "lines"
 
 
 def _finish(run: Run, quiet: bool) -> None:
     """Train, and say where things are, in one of the processes."""
-    from softprune.training.launch import first_process, part
-
-    say = typer.echo if first_process() else _silent
+    say = typer.echo if launch.first_process() else _silent
     try:
-        outcome = run.train(say, progress=_shown(quiet))
+        outcome = run.train(say, _progress(quiet))
     except KeyboardInterrupt:  # before training, or after it: what was saved is not touched
         say(f"Interrupted. Go on with: softprune train --resume {run.folder}")
         raise typer.Exit(128 + signal.SIGINT) from None
-    part()
+    launch.leave_group()
     if outcome.stopped_by is not None:
         say(f"Stopped; everything is saved. Go on with: softprune train --resume {run.folder}")
         raise typer.Exit(128 + outcome.stopped_by)
@@ -256,15 +285,29 @@ def _finish(run: Run, quiet: bool) -> None:
 def _silent(_: str) -> None: ...
 
 
+def _echo_figures(figures: dict[str, float]) -> None:
+    for name, value in figures.items():
+        typer.echo(_printable(f"{name}: {value:,.4g}"))
+
+
+def _printable(text: str) -> str:
+    """Names come from files; escape codes in them would reach the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def main() -> None:
     """The entry point: errors that are the user's to mend are sentences, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without μ gets a question mark
     try:
         app()
     except UserError as error:
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(f"Error: {_printable(str(error))}", err=True)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno not in _DISK:
             raise
-        typer.echo(f"Error: cannot read or write {error.filename or 'a file'}: {error.strerror}.", err=True)
+        name = error.filename.decode() if isinstance(error.filename, bytes) else error.filename
+        typer.echo(f"Error: cannot read or write {name or 'a file'}: {error.strerror}.", err=True)
         sys.exit(1)

@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import nn
 
 import softprune as sp
+from softprune.errors import ArgumentError
 from softprune.pruner import checks
 from softprune.thresholds.target import Controller
 
@@ -48,7 +49,7 @@ class PruningCallback(Callback):
         verbose: bool = True,
     ) -> None:
         if threshold is not None and build is not None:
-            raise ValueError("`PruningCallback` takes `threshold` or `build`, not both.")
+            raise ArgumentError("`PruningCallback` takes `threshold` or `build`, not both.")
         self.threshold = threshold
         self.build = build
         self.include = include
@@ -74,7 +75,7 @@ class PruningCallback(Callback):
         if self.threshold is None and self.build is None:
             return
         if len(trainer.optimizers) != 1:
-            raise ValueError(
+            raise ArgumentError(
                 f"`PruningCallback` needs one optimizer. The module configures {len(trainer.optimizers)}: "
                 "build a `softprune.Pruner` in `configure_optimizers` instead."
             )
@@ -89,25 +90,37 @@ class PruningCallback(Callback):
         if self.pruner is None:
             self.pruner = getattr(pl_module, "pruner", None)
         if not isinstance(self.pruner, sp.Pruner):
-            raise ValueError(
+            raise ArgumentError(
                 "`PruningCallback()` needs a `threshold`, a `build`, or a module with a pruner. "
                 f"`{type(pl_module).__name__}.pruner` is {self.pruner!r}."
             )
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Log when Lightning's loggers listen, and once at the beginning for the progress bar."""
-        assert self.pruner is not None
-        step, every = self.pruner.step, trainer.log_every_n_steps  # type: ignore[attr-defined]
-        accumulating = step in (0, self._logged)
-        if every and not accumulating and (self._logged is None or step % every == 0):
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
+        """Log when Lightning's loggers listen, once at the beginning for the progress bar, and at the last step."""
+        step, every = self.steps(trainer), trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if not every or step in (0, self._logged):  # accumulating gradients
+            return
+        if self._logged is None or step % every == 0 or step == trainer.max_steps:
             self._logged = step
-            others = [c for c in trainer.callbacks if isinstance(c, PruningCallback)]  # type: ignore[attr-defined]
-            number = others.index(self) + 1
-            log(pl_module, measurements(self.pruner), suffix=f"_{number}" if number > 1 else "")
+            self.record(trainer, pl_module, {} if self.pruner is None else measurements(self.pruner))
+
+    def steps(self, trainer: Trainer) -> int:
+        """Optimizer steps done."""
+        assert self.pruner is not None
+        return self.pruner.step
+
+    def record(self, trainer: Trainer, pl_module: LightningModule, numbers: Mapping[str, float]) -> None:
+        """Hand numbers to loggers and the progress bar, as CPU tensors: Lightning reads the bar's at every step, and
+        each number on a device would be a host sync."""
+        others = [c for c in trainer.callbacks if isinstance(c, PruningCallback)]  # type: ignore[attr-defined]
+        number = others.index(self) + 1
+        suffix = f"_{number}" if number > 1 else ""
+        tensors = {name + suffix: torch.tensor(value, device="cpu") for name, value in numbers.items()}
+        pl_module.log_dict(tensors, prog_bar=True)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert self.pruner is not None
-        self.report = sp.summarize(self.pruner)
+        if self.pruner is not None:
+            self.report = sp.summarize(self.pruner)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The progress bar is closed by now."""
@@ -128,17 +141,10 @@ def _steps(trainer: Trainer, module: LightningModule) -> int:
         reason = f"it says {steps}"
     else:
         return int(steps)
-    raise ValueError(
+    raise ArgumentError(
         "`PruningCallback(build=...)` needs the number of training steps, which Lightning does not know here "
         f"({reason}). Write `Trainer(max_steps=...)`, or pass a `threshold` for as many steps as you mean."
     )
-
-
-def log(module: LightningModule, numbers: Mapping[str, float], suffix: str = "") -> None:
-    """For loggers and the progress bar. Lightning reads the bar's numbers at every step, and would wait for the device
-    each time if they were there."""
-    tensors = {name + suffix: torch.tensor(value, device="cpu") for name, value in numbers.items()}
-    module.log_dict(tensors, prog_bar=True)
 
 
 def measurements(pruner: sp.Pruner) -> dict[str, float]:

@@ -2,20 +2,22 @@
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import softprune
-from softprune import cli, models, recipes
+from softprune import __main__, cli, recipes
 from softprune.errors import UserError
-from softprune.recipes.config import READS
-from softprune.training import methods
+from softprune.training import settings
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -64,14 +66,9 @@ def test_recipes_are_listed_and_shown():
     assert "74.29%" in output
     assert "warmup=5                         epochs of linear warm-up\n" in output
     assert "compile=true " in output
-    for choice in (*models.NETWORKS, *READS):
-        assert choice in output
-
-
-def test_every_method_says_what_it_reads():
-    assert tuple(READS) == ("dense", *methods.SCHEDULED, *methods.TRAINED)
-    for recipe in recipes.RECIPES.values():
-        methods.check(recipe.config)
+    for choices in settings.CHOICES.values():
+        for choice in choices:
+            assert choice in output
 
 
 def test_the_version():
@@ -165,7 +162,7 @@ def test_a_frontier_of_targets_ends_at_them(tmp_path):
     assert [round(row["sparsity"], 3) for row in json.loads((tmp_path / "frontier.json").read_text())] == [0.5, 0.9]
 
 
-@pytest.mark.parametrize(("word", "code"), [("batch=100000", 2), ("data=/nonexistent", 1), ("devices=5", 2)])
+@pytest.mark.parametrize(("word", "code"), [("batch=100000", 2), ("data=/nonexistent", 1)])
 def test_what_the_data_or_the_machine_refuse_leaves_nothing_behind(word, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-m", "softprune", "train", "--quiet", "network=mlp", word]
@@ -219,15 +216,97 @@ def test_schedules_are_drawn_and_tabulated(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("variables", "code", "text"),
+    [
+        ({"RANK": "1"}, 0, "RANK=1 is ignored: WORLD_SIZE does not say that there are several processes."),
+        ({"SLURM_PROCID": "2"}, 0, "SLURM_PROCID=2 is ignored"),
+        ({"WORLD_SIZE": "abc"}, 2, "The environment variable WORLD_SIZE must be a whole number. Got 'abc'."),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, 2, "Several processes need to agree on a folder: write `--out FOLDER`."),
+    ],
+)
+def test_variables_of_launchers_that_nobody_launched(tmp_path, variables, code, text):
+    done = subprocess.run(
+        [sys.executable, "-m", "softprune", "train", "--smoke"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+    )
+    assert done.returncode == code, done.stderr
+    assert text in done.stdout + done.stderr
+    assert (tmp_path / "runs" / "digits-slats-1" / "report.json").exists() == (code == 0)
+
+
+def test_wrong_names_and_complete_runs_do_not_wait_for_lightning(run):
+    program = (
+        "import sys; from softprune.cli import app; from typer.testing import CliRunner;"
+        "assert CliRunner().invoke(app, ['train', 'digits/nonsense']).exit_code;"
+        "assert CliRunner().invoke(app, ['train', 'digits/slats', 'network=nonsense']).exit_code;"
+        "assert CliRunner().invoke(app, ['train', 'digits/slats', 'beta=0.1']).exit_code;"
+        "assert 'torch' not in sys.modules;"
+        f"assert CliRunner().invoke(app, ['report', {str(run)!r}]).exit_code == 0;"
+        f"assert CliRunner().invoke(app, ['report', {str(run / 'model.safetensors')!r}]).exit_code == 0;"
+        "assert 'lightning' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_defect_is_not_taken_for_a_mistake_of_the_user(tmp_path, monkeypatch):
+    def fail(*_: object) -> None:
+        raise ValueError("our own")
+
+    monkeypatch.setattr("softprune.training.task.sp.select", fail, raising=False)
+    with pytest.raises(ValueError, match="our own") as raised:
+        call("train", *TINY, "--out", tmp_path / "run")
+    assert not isinstance(raised.value, UserError)
+
+
+def test_the_command_is_an_extra_and_its_own_failures_are_not(monkeypatch):
+    def fail() -> None:
+        raise ModuleNotFoundError("No module named 'somewhere_inside'")
+
+    monkeypatch.setattr(cli, "main", fail)
+    with pytest.raises(ModuleNotFoundError, match="somewhere_inside"):
+        __main__.main()
+    monkeypatch.setitem(sys.modules, "softprune.cli", None)
+    with pytest.raises(SystemExit, match=r"pip install 'softprune\[train\]'"):
+        __main__.main()
+
+
+def test_settings_are_completed():
+    assert cli._recipe_or_setting("fin") == ["final="]
+    assert cli._recipe_or_setting("digits/sl") == ["digits/slats"]
+    assert cli._recipe_or_setting("method=str") == ["method=str", "method=str-gs"]
+
+
+def test_names_from_files_do_not_reach_the_terminal_raw(tmp_path):
+    path = tmp_path / "odd.safetensors"
+    save_file({"\x1b[31m.weight": torch.ones(2, 2)}, path)
+    code, output = call("report", path)
+    assert code == 0
+    assert "\\x1b[31m.weight" in output
+    save_file({"bias": torch.ones(2)}, path)
+    assert call("report", path) == (2, f"{path} holds no weights that could be pruned.")
+
+
+@pytest.mark.parametrize(
     ("words", "text"),
     [
         (["train", "digits/slatz"], "Did you mean"),
+        (["train", "digits"], "There is no recipe 'digits'. Did you mean 'digits/slats'?"),
+        (["train", "slats"], "There is no recipe 'slats'. Did you mean 'digits/slats'?"),
+        (["train", "--lr", "0.1"], "There is no option `--lr`. Write `lr=0.1`."),
+        (["train", "digits/slats", "--final=0.1"], "There is no option `--final=0.1`. Write `final=0.1`."),
+        (["frontier", "digits/slats", "--nonsense"], "There is no option `--nonsense`."),
         (["train", "digits/slats", "learning_rate=1"], "There is no setting 'learning_rate'"),
         (["train", "digits/slats", "epochs=many"], "`epochs` must be a whole number. Got 'many'."),
         (["train", "digits/slats", "epochs=0"], "`epochs` must be >= 1"),
         (["train", "digits/slats", "final=none"], "needs `final`: write `final=...`"),
         (["train", "digits/slats", "method=slat"], "Did you mean 'slats'?"),
-        (["train", "digits/slats", "batch=5000"], "must be at most the number of training images. Got 5000"),
+        (
+            ["train", "digits/slats", "batch=5000"],
+            "`batch` must be at most the number of training images, 1347. Got 5000.",
+        ),
         (["train", "digits/slats", "network=resnet"], "resnet"),
         (["train", "digits/slats", "data=/nowhere"], "/nowhere"),
         (["train", "digits/slats", "optimizer=lion"], "`optimizer` must be one of sgd, adam, adamw"),
@@ -269,15 +348,23 @@ def test_wrong_calls_are_answered_in_a_sentence(words, text, tmp_path, monkeypat
         (["digits/lats", "penalty=0.1"], "reads `final` or `penalty`, not both"),
         (["digits/lats", "final=none", "penalty=0.1", "target=0.9"], "reads `target` or `penalty`, not both"),
         (["digits/pgh-0.1", "target=0.9"], "Cannot use `target` with the method 'pgh'"),
-        (["digits/slats", "final=-1"], "`final` must be >= 0 and finite. Got -1.0."),
-        (["digits/slats", "final=inf"], "`final` must be >= 0 and finite. Got inf."),
-        (["digits/lats", "final=none", "penalty=nan"], "`penalty` must be >= 0 and finite. Got nan."),
-        (["digits/str", "init=nan"], "`init` must be finite. Got nan."),
+        (["digits/slats", "final=-1"], "`final` must be >= 0 and < 1e38. Got -1.0."),
+        (["digits/slats", "final=inf"], "`final` must be >= 0 and < 1e38. Got inf."),
+        (["digits/lats", "final=none", "penalty=nan"], "`penalty` must be >= 0 and < 1e38. Got nan."),
+        (["digits/str", "init=nan"], "`init` must be > -1e38 and < 1e38. Got nan."),
         (["digits/str", "threshold_decay=-1"], "`threshold_decay` must be >= 0"),
         (["digits/gpo", "blend_decay=-1"], "`blend_decay` must be >= 0"),
         (["digits/pgh-0.1", "beta=1"], "`beta` must be > 0 and < 1. Got 1.0."),
         (["digits/slats", "momentum=1"], "`momentum` must be >= 0 and < 1"),
-        (["digits/slats", "lr=inf"], "`lr` must be >= 0 and finite"),
+        (["digits/slats", "data=~nosuchuser/x"], "Got '~nosuchuser/x', which names a user that is not here."),
+        (["digits/slats", "data=idx:~nosuchuser"], "which names a user that is not here."),
+        (["digits/slats", "final=1e39"], "`final` must be >= 0 and < 1e38. Got 1e+39."),
+        (["digits/slats", "lr=1e308"], "`lr` must be >= 0 and < 1e38. Got 1e+308."),
+        (["digits/slats", f"epochs={10**26}"], "`epochs` must be >= 1 and < 2**31."),
+        (["digits/slats", f"nodes={10**26}"], "`nodes` must be >= 1 and < 2**31."),
+        (["digits/slats", "nodes=2"], "`nodes=2` needs a launcher that starts the command on every node."),
+        (["digits/slats", "network=resnet"], "`network` must be one of digits_resnet, mlp,"),
+        (["digits/slats", "lr=inf"], "`lr` must be >= 0 and < 1e38"),
         (["digits/lats", "lr=0"], "needs learning rates that sum to more than 0"),
         (["digits/slats", "label_smoothing=2"], "`label_smoothing` must be >= 0 and <= 1"),
         (["digits/slats", "nesterov=true", "momentum=0"], "`nesterov` needs `momentum` > 0"),
@@ -286,6 +373,7 @@ def test_wrong_calls_are_answered_in_a_sentence(words, text, tmp_path, monkeypat
         (["digits/slats", "precision=17"], "Precision '17' is invalid"),
         (["digits/slats", "strategy=luck"], "`strategy='luck'`"),
         (["digits/slats", "accelerator=abacus"], "`accelerator='abacus'`"),
+        (["digits/slats", "devices=5"], "`batch` must be divisible by the number of processes, 5. Got 64."),
         (["digits/slats", "devices=0"], "`devices` must be auto or a whole number >= 1. Got '0'."),
         (["digits/slats", "devices=0,1"], "`devices` must be auto or a whole number >= 1"),
         (["digits/slats", "exclude=nothing.*"], "pattern 'nothing.*' matches no trainable parameter"),
@@ -311,7 +399,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_made(words, text, 
         (["frontier", "digits/str", "target=0.9", "--final", "0.1"], "Cannot walk along `final` with `target` set"),
         (["frontier", "digits/dense", "--targets", "0.9"], "Cannot use `target` with the method 'dense'"),
         (["frontier", "digits/sine", "--targets", "0.9"], "Cannot use `target` with the method 'sine'"),
-        (["frontier", "digits/slats", "--final", "0.1,-1"], "`final` must be >= 0 and finite. Got -1.0."),
+        (["frontier", "digits/slats", "--final", "0.1,-1"], "`final` must be >= 0 and < 1e38. Got -1.0."),
         (["frontier", "digits/slats", "--targets", "0.9,0.9999"], "cannot reach 99.9900%"),
         (["frontier", "digits/slats", "--final", "0.1", "--out", "file"], "Cannot make the folder file/final-0.1"),
         (["schedules", "--epochs", "0"], "Invalid value for '--epochs'"),

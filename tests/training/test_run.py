@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import At, train
+from run_helpers import At, train
 from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -24,7 +24,7 @@ from softprune import recipes
 from softprune.cli import app
 from softprune.errors import CheckpointError, ConfigError
 from softprune.recipes.config import Config
-from softprune.training import checkpoint, history, weights
+from softprune.training import checkpoint, history, model_file, names
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -89,9 +89,9 @@ def test_the_model_file_holds_the_sparse_weights_under_ordinary_names(complete):
     assert complete.outcome["sparsity"] > 0.3
     with safe_open(complete.folder / "model.safetensors", "pt") as file:
         assert Config.from_json(file.metadata()["config"]) == SHORT
-    accuracy, count = complete.evaluate([])
-    assert accuracy == pytest.approx(complete.outcome["accuracy"])
-    assert count == 450
+    measured = complete.evaluate([])
+    assert measured.accuracy == pytest.approx(complete.outcome["accuracy"])
+    assert measured.images == 450
 
 
 def test_the_history_is_whole(complete):
@@ -111,7 +111,7 @@ def test_the_history_is_whole(complete):
 def test_a_complete_run_is_not_trained_again(complete):
     before = (complete.folder / "model.safetensors").stat().st_mtime_ns
     said: list[str] = []
-    Run.open(complete.folder).train(say=said.append, progress=False)
+    Run.open(complete.folder).train(say=said.append)
     assert said == [f"{complete.folder} is complete."]
     assert (complete.folder / "model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(ConfigError, match="holds a run already"):
@@ -121,6 +121,7 @@ def test_a_complete_run_is_not_trained_again(complete):
 def test_killed_at_random_moments_it_ends_with_the_same_weights(complete, tmp_path):
     """SIGKILL three times, in the middle of epochs, while every step writes a checkpoint."""
     run = Run.create(tmp_path / "killed", SHORT.override(["checkpoint_minutes=0"]))
+    run.home.release()
     log = run.folder / "history.jsonl"
     log.touch()
     randomness = random.Random(0)
@@ -139,7 +140,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(complete, tmp_pa
         time.sleep(0.02 * randomness.random())
         process.kill()
         process.wait()
-    newest = checkpoint.find(run.folder / "checkpoints")[0]
+    newest = run.home.checkpoints()[0]
     assert 3 <= int(newest.stem.removeprefix("step-")) < 63
     train(run)
     assert same_weights(run.folder, complete.folder)
@@ -152,7 +153,7 @@ def test_a_signal_saves_first(complete, tmp_path, number):
     run = Run.create(tmp_path / "stopped", SHORT)
     outcome = train(run, [At(29, lambda: os.kill(os.getpid(), number))])
     assert outcome.stopped_by == number
-    assert [path.name for path in checkpoint.find(run.folder / "checkpoints")] == ["step-000000030.ckpt"]
+    assert [path.name for path in run.home.checkpoints()] == ["step-000000030.ckpt"]
     assert signal.getsignal(number) == handler
     train(run)
     assert same_weights(run.folder, complete.folder)
@@ -177,7 +178,7 @@ def interrupted(folder: Path) -> Run:
 
     with pytest.raises(KeyError):
         train(run, [At(25, fail)])
-    assert [p.name for p in checkpoint.find(folder / "checkpoints")] == ["step-000000025.ckpt", "step-000000024.ckpt"]
+    assert [p.name for p in run.home.checkpoints()] == ["step-000000025.ckpt", "step-000000024.ckpt"]
     return run
 
 
@@ -212,12 +213,12 @@ def test_a_bad_checkpoint_is_refused_without_running_it_and_the_one_before_is_us
 ):
     monkeypatch.chdir(tmp_path)
     run = interrupted(tmp_path / "run")
-    newest = checkpoint.find(run.folder / "checkpoints")[0]
+    newest = run.home.checkpoints()[0]
     damage(newest, how)
     with pytest.raises(CheckpointError, match=r"damaged|not a checkpoint of softprune"):
         checkpoint.load(newest)
     said: list[str] = []
-    run.train(say=said.append, progress=False)
+    run.train(say=said.append)
     assert "Trying the one before it." in said[0]
     assert said[1].endswith("step-000000024.ckpt.")
     assert same_weights(run.folder, complete.folder)
@@ -228,7 +229,7 @@ def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(tmp_path):
     run = interrupted(tmp_path / "run")
     folder, names = run.folder / "checkpoints", []
     (folder / "step-000000040.ckpt").write_bytes(b"damaged")
-    train(run, [At(27, lambda: names.extend(path.name for path in checkpoint.find(folder)))])
+    train(run, [At(27, lambda: names.extend(path.name for path in run.home.checkpoints()))])
     assert names == ["step-000000027.ckpt", "step-000000026.ckpt"]
 
 
@@ -236,7 +237,7 @@ def test_the_progress_of_a_run_that_is_not_complete(tmp_path):
     config = recipes.get("digits/gpo").config.override(["epochs=3", "network=mlp"])
     run = Run.create(tmp_path / "run", config)
     train(run, [At(40, lambda: os.kill(os.getpid(), signal.SIGTERM))])
-    said = run.progress()
+    said = run.home.progress()
     assert re.match(r"The run is not complete: step 41, loss [\d.]+, sparsity [\d.]+%, threshold [\d.e-]+, acc", said)
     assert said.endswith("%. GPO's weights become exactly zero when it is.")
     result = CliRunner().invoke(app, ["report", str(run.folder)])
@@ -249,7 +250,7 @@ def test_model_files_of_strangers_run_nothing(tmp_path, monkeypatch):
         path = tmp_path / f"gift.{suffix}"
         path.write_bytes(pickle.dumps(Evil()))
         with pytest.raises(CheckpointError):
-            weights.read(path)
+            model_file.read(path)
     assert not (tmp_path / "executed").exists()
 
 
@@ -262,6 +263,7 @@ def test_a_full_disk_says_so_and_keeps_the_checkpoint_before(tmp_path):
         full = Path("/dev/full")
         patch.setattr(Path, "with_name", lambda self, name: full)
         patch.setattr(Path, "unlink", lambda self, missing_ok: None)
+        patch.setattr(Path, "touch", lambda self, exist_ok: None)
         with pytest.raises(CheckpointError, match="the disk is full"):
             saver.save_checkpoint({"a": torch.zeros(10**6)}, path)
     assert torch.equal(checkpoint.load(path)["a"], torch.ones(3))
@@ -299,7 +301,7 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_does_not_begin_anew_by_itse
 def test_a_damaged_configuration_is_refused(tmp_path, contents):
     Run.create(tmp_path / "run", SHORT)
     (tmp_path / "run" / "config.json").write_bytes(contents)
-    with pytest.raises(ConfigError, match="is damaged"):
+    with pytest.raises(ConfigError, match=r"config.json(:| is damaged)"):
         Run.open(tmp_path / "run")
 
 
@@ -313,13 +315,11 @@ def test_what_is_left_of_another_run_is_not_taken_over(tmp_path, left):
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tensorboard/events", "notes.txt"])
 def test_files_of_others_are_left_alone(tmp_path, file):
-    """Also by a run that is withdrawn."""
     folder = tmp_path / "own"
     (folder / file).parent.mkdir(parents=True)
     (folder / file).write_text('{"mine": 1}')
     with pytest.raises(ConfigError, match=r"is not empty. Choose another folder with `--out`."):
         Run.create(folder, SHORT)
-    Run(folder, SHORT).withdraw()
     assert (folder / file).read_text() == '{"mine": 1}'
 
 
@@ -327,14 +327,16 @@ def test_what_never_began_is_begun_again_and_withdrawn(tmp_path):
     empty, new = tmp_path / "empty", tmp_path / "new"
     empty.mkdir()
     for folder in (empty, new):
-        for _ in range(2):  # as after a crash before training
-            run = Run.create(folder, SHORT)
+        Run.create(folder, SHORT).home.release()  # as after a crash before training
+        run = Run.create(folder, replace(SHORT, batch=5000))  # which only the data can refuse
         (folder / "tensorboard").mkdir()
-        run.withdraw()
-    assert empty.exists()
+        with pytest.raises(ConfigError, match="`batch` must be at most"):
+            train(run)
     assert list(empty.iterdir()) == []
-    Run.create(tmp_path / "made", SHORT).withdraw()
-    assert not (tmp_path / "made").exists()
+    made = Run.create(tmp_path / "made", replace(SHORT, batch=5000))
+    with pytest.raises(ConfigError, match="`batch` must be at most"):
+        train(made)
+    assert not made.folder.exists()
 
 
 def test_a_damaged_report_is_told(tmp_path):
@@ -348,7 +350,7 @@ def test_settings_find_their_data_from_any_folder(tmp_path, monkeypatch):
     (tmp_path / "digits").mkdir()
     (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path)
-    found = [replace(SHORT, data=data).located().data for data in ("digits", "images", "idx:images", "nowhere")]
+    found = [names.located(replace(SHORT, data=data)).data for data in ("digits", "images", "idx:images", "nowhere")]
     assert found == ["digits", f"{tmp_path}/images", f"idx:{tmp_path}/images", f"{tmp_path}/nowhere"]
 
 
@@ -360,7 +362,7 @@ def test_double_precision_resumes_in_double_precision(tmp_path):
     train(stopped)
     assert same_weights(stopped.folder, whole.folder)
     assert {t.dtype for t in load_file(whole.folder / "model.safetensors").values()} == {torch.float64}
-    assert stopped.evaluate([])[0] == pytest.approx(stopped.outcome["accuracy"])
+    assert stopped.evaluate([]).accuracy == pytest.approx(stopped.outcome["accuracy"])
 
 
 def test_a_learning_rate_of_zero_is_a_run_like_any_other(tmp_path):
@@ -372,12 +374,16 @@ def test_a_learning_rate_of_zero_is_a_run_like_any_other(tmp_path):
         assert "Infinity" not in path.read_text()
 
 
-def test_a_folder_that_is_claimed_is_nobody_elses(tmp_path):
-    first = Run.create(tmp_path / "run", SHORT, claim=True)
-    with pytest.raises(FileExistsError):
-        Run.create(tmp_path / "run", SHORT, claim=True)
-    first.withdraw()
-    assert not first.folder.exists()
+def test_a_folder_that_is_claimed_is_nobody_elses(tmp_path, monkeypatch):
+    """By number, and by name: the second start neither writes nor removes anything."""
+    monkeypatch.chdir(tmp_path)
+    first, second = (Run.claim("digits", replace(SHORT, seed=seed)) for seed in (1, 2))
+    assert [run.folder.name for run in (first, second)] == ["digits-1", "digits-2"]
+    with pytest.raises(ConfigError, match=r"Another process trains in runs.digits-1\. Wait until it is done"):
+        Run.create(first.folder, replace(SHORT, seed=3))
+    assert Run.open(first.folder).config.seed == 1
+    assert train(first).accuracy is not None
+    assert not os.environ.get("SOFTPRUNE_RUN_FOLDER")
 
 
 def test_a_run_under_way_is_not_resumed_beside_it(tmp_path):
@@ -406,7 +412,7 @@ def test_a_run_that_begins_anew_says_so(tmp_path):
 
     with pytest.raises(ConfigError):
         train(run, [At(29, fail)])
-    run.train(said.append, progress=False)
+    run.train(said.append)
     assert said == ["There is no checkpoint yet: training begins anew."]
 
 
@@ -414,9 +420,89 @@ def test_the_checkpoint_of_another_network_is_not_used(tmp_path):
     run, other = (Run.create(tmp_path / name, SHORT.override([f"network={name}"])) for name in ("mlp", "digits_resnet"))
     for one in (run, other):
         assert train(one, [At(20, lambda: os.kill(os.getpid(), signal.SIGTERM))]).stopped_by == signal.SIGTERM
-    (newest,) = checkpoint.find(other.folder / "checkpoints")
+    (newest,) = other.home.checkpoints()
     newest.rename(run.folder / "checkpoints" / "step-000009999.ckpt")
     said: list[str] = []
-    assert run.train(said.append, progress=False).accuracy is not None
+    assert run.train(said.append).accuracy is not None
     assert said[0].endswith("step-000009999.ckpt is the checkpoint of another network. Trying the one before it.")
     assert said[1].startswith("Resuming from")
+
+
+@pytest.mark.parametrize("other", ["seed=1", "final=0.01", "epochs=4", "optimizer=adamw", "method=sine", "target=0.9"])
+def test_the_checkpoint_of_another_run_is_not_used(tmp_path, other):
+    """Also of the same network, and also if this run was given other settings since."""
+    run, stranger = (Run.create(tmp_path / str(i), SHORT.override([other] * i)) for i in range(2))
+    for one in (run, stranger):
+        assert train(one, [At(20, lambda: os.kill(os.getpid(), signal.SIGTERM))]).stopped_by == signal.SIGTERM
+    (newest,) = stranger.home.checkpoints()
+    newest.rename(run.folder / "checkpoints" / "step-000009999.ckpt")
+    said: list[str] = []
+    assert run.train(said.append).accuracy is not None
+    assert f"9999.ckpt is the checkpoint of a run with other settings: {other.split('=')[0]}=" in said[0]
+    assert said[1].startswith("Resuming from")
+
+
+def test_a_run_may_go_on_elsewhere(complete, tmp_path):
+    """What belongs to the machine may change."""
+    run = Run.create(tmp_path / "run", SHORT)
+    train(run, [At(29, lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    moved = SHORT.override(["workers=1", "accelerator=cpu", "devices=1", "checkpoint_minutes=1"])
+    (run.folder / "config.json").write_text(moved.to_json(), encoding="utf-8")
+    said: list[str] = []
+    Run.open(run.folder).train(said.append)
+    assert said[0].startswith("Resuming from")
+    assert same_weights(run.folder, complete.folder)
+
+
+def test_a_checkpoint_is_read_once(tmp_path, monkeypatch):
+    run = Run.create(tmp_path / "run", SHORT)
+    train(run, [At(29, lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    read: list[Path] = []
+    load = checkpoint.load
+    monkeypatch.setattr(checkpoint, "load", lambda path: read.append(path) or load(path))
+    train(run)
+    assert [path.name for path in read] == ["step-000000030.ckpt"]
+
+
+def test_a_log_has_a_line_for_each_epoch(tmp_path):
+    said: list[str] = []
+    Run.create(tmp_path / "run", SHORT).train(said.append, "lines")
+    assert len(said) == 3
+    pattern = r"epoch 2/3: step 42, loss [\d.]+, accuracy [\d.]+%, sparsity [\d.]+%"
+    assert re.fullmatch(pattern, said[1])
+    dense = recipes.get("digits/dense").config.override(["epochs=1", "network=mlp"])
+    Run.create(tmp_path / "dense", dense).train(said.append, "lines")
+    assert re.fullmatch(r"epoch 1/1: step 21, loss [\d.]+, accuracy [\d.]+%", said[3])
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, 1), ("2", 2)])
+def test_a_tiny_network_has_one_thread_unless_the_user_says_otherwise(tmp_path, monkeypatch, given, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    torch.set_num_threads(2)
+    seen: list[int] = []
+    try:
+        run = Run.create(tmp_path / "run", SHORT.override(["epochs=1"]))
+        train(run, [At(5, lambda: seen.append(torch.get_num_threads()))])
+        assert (seen, torch.get_num_threads()) == ([threads], 2)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_malicious_checkpoint_is_refused_without_advice_to_run_it(tmp_path):
+    path = tmp_path / "evil.ckpt"
+    torch.save({"softprune": 1, "evil": Evil()}, path)
+    with pytest.raises(CheckpointError, match=r"holds more than tensors and plain values, and is not read\.$"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("method", ["slats", "lats", "sine"])
+@pytest.mark.parametrize("curve", ["constant", "polynomial", "step", "epoch-cosine"])
+def test_every_curve_trains_and_the_threshold_ends_at_its_final_value(tmp_path, method, curve):
+    config = SHORT.override([f"method={method}", f"lr_curve={curve}", "epochs=2"])
+    run = Run.create(tmp_path / "run", config)
+    train(run)
+    rows = history.curve(history.read(run.folder / "history.jsonl"), "threshold", "lr")
+    assert rows[-1]["threshold"] == pytest.approx(0.04)
+    assert (rows[-1]["lr"] < 0.1) == (curve != "constant")

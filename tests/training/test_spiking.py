@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from softprune import recipes
 from softprune.cli import app
-from softprune.models import build
-from softprune.training import weights
+from softprune.training import model_file, names
 from softprune.training.frontier import walk
 from softprune.training.run import Run
 
@@ -20,7 +19,7 @@ def test_digits_are_learned_to_90_percent_at_80_percent_sparsity(tmp_path):
     """A quarter of the recipe's epochs; what the run leaves behind says what the network did."""
     config = recipes.get("sew_digits/slats").config.override(["epochs=5", "final=0.15"])
     run = Run.create(tmp_path / "run", config)
-    outcome = run.train(say=lambda _: None, progress=False)
+    outcome = run.train(say=lambda _: None)
     assert outcome.accuracy >= 0.9
     assert outcome.sparsity >= 0.8
     assert 0.05 < outcome.figures["firing rate"] < 0.5
@@ -33,16 +32,18 @@ def test_digits_are_learned_to_90_percent_at_80_percent_sparsity(tmp_path):
     text = (run.folder / "report.md").read_text()
     assert f"Firing rate {outcome.figures['firing rate']:.2%}" in text
     assert Run.open(run.folder).train(say=lambda _: None) == outcome
-    said = CliRunner().invoke(app, ["report", str(run.folder)]).output
-    assert f"firing rate: {outcome.figures['firing rate']:.4g}" in said
-    network = build("sew_digits", 10, 1)
-    network.load_state_dict(weights.read(run.folder / "model.safetensors"))
+    for command in ("report", "eval"):  # which measures again, on the same path
+        said = CliRunner().invoke(app, [command, str(run.folder)]).output
+        for name, value in outcome.figures.items():
+            assert f"{name}: {value:,.4g}" in said
+    network = names.NETWORKS.find("sew_digits").build(10, 1)
+    network.load_state_dict(model_file.read(run.folder / "model.safetensors"))
 
 
 def test_a_frontier_of_firing_rates(tmp_path):
     said: list[str] = []
     config = replace(recipes.get("sew_digits/slats").smoke(), epochs=1)
-    assert walk(config, "final", [0.01, 0.1], tmp_path, said.append, progress=False) is None
+    assert walk(config, "final", [0.01, 0.1], tmp_path, said.append) is None
     rows = json.loads((tmp_path / "frontier.json").read_text())
     assert list(rows[0]) == ["final", "sparsity", "accuracy", "firing rate", "synaptic operations", "energy (nJ)"]
     head, rule, *_ = (tmp_path / "frontier.md").read_text().splitlines()
@@ -55,5 +56,5 @@ def test_a_frontier_of_firing_rates(tmp_path):
 
 def test_other_networks_have_nothing_else_to_tell(tmp_path):
     run = Run.create(tmp_path / "run", recipes.get("digits/slats").smoke())
-    assert run.train(say=lambda _: None, progress=False).figures == {}
+    assert run.train(say=lambda _: None).figures == {}
     assert run.outcome["observed"] is None

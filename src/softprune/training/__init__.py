@@ -1,4 +1,22 @@
-"""Runs of the command, on Lightning: names become objects, a run has a folder, and whatever kills it, it resumes.
+"""Runs of the command, on Lightning: a run has a folder, and whatever kills it, it resumes.
 
-May import every other room; only the command line imports it.
+    names       every name of a setting, and the object it becomes (entries: what an entry is)
+    settings    what settings mean, and which are refused
+    task        network, loss, optimizer and pruner in a LightningModule
+    stream      the images of a run, batch by batch
+    data_card   what the images are
+    run         trained, resumed, measured
+    folder      a run's folder: owned, read, withdrawn (files: atomic writing, careful reading)
+    checkpoint  written whole, read without running code, passed over if they are not this run's
+    history     rows of numbers in history.jsonl
+    recorder    PruningCallback for the command: logs, history, lines for each epoch
+    trainer     Lightning's Trainer, to train and to measure
+    observer    accuracy, and what else a network has to tell
+    results     the files of a complete run (model_file: weights as safetensors; plots)
+    frontier    several runs: accuracy against sparsity
+    drawings    `softprune schedules`
+    launch      the processes of a launch
+
+May import every other room; only the command line imports it. names, settings, folder, files, history and launch
+import neither torch nor Lightning, so that questions are answered at once.
 """

@@ -1,7 +1,7 @@
 """Checkpoints that survive: written atomically, read without executing anything, refused in a sentence.
 
-A checkpoint is made after a training batch, never inside one. Two are kept, so that a damaged one costs the
-work since the one before it.
+A checkpoint is made after a training batch, never inside one, and carries the settings of its run. Two are kept, so
+that a damaged one costs the work since the one before it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import signal
 import time
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -22,15 +23,23 @@ import torch
 from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from softprune.errors import CheckpointError
-from softprune.training.atomic import replacing
+from softprune.errors import CheckpointError, listing
+from softprune.recipes.config import Config, as_text
+from softprune.training.files import replacing
+from softprune.training.folder import Folder
 
 MARK = "softprune"
 KEEP = 2
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Written whole or not at all. Read tensors and plain values, nothing else."""
+    """Written whole or not at all. Read tensors and plain values, nothing else.
+
+    ``kept`` is a checkpoint that was read already, to find the newest one that can be used; it is handed over once.
+    """
+
+    def __init__(self, kept: tuple[Path, dict[str, Any]] | None = None) -> None:
+        self._kept = kept
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         path = Path(path)
@@ -42,11 +51,12 @@ class AtomicCheckpointIO(CheckpointIO):
             reason = "the disk is full" if full else str(error)
             before = " The checkpoint before it is untouched; `softprune train --resume` goes on from there."
             raise CheckpointError(
-                f"Cannot write the checkpoint {path}: {reason}.{before if find(path.parent) else ''}"
+                f"Cannot write the checkpoint {path}: {reason}.{before if any(path.parent.glob('step-*.ckpt')) else ''}"
             ) from error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        return load(Path(path))
+        kept, self._kept = self._kept, None
+        return kept[1] if kept is not None and kept[0] == Path(path) else load(Path(path))
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)
@@ -58,7 +68,6 @@ def _full(path: Path) -> bool:
 
 
 _DAMAGED = (
-    pickle.UnpicklingError,
     zipfile.BadZipFile,
     zlib.error,
     RuntimeError,
@@ -68,9 +77,8 @@ _DAMAGED = (
 )
 
 
-def load(path: Path, weights: Collection[str] = ()) -> dict[str, Any]:
-    """The checkpoint at ``path``, of a network whose ``weights`` have these names, if given. Nothing in it is executed,
-    whoever wrote it."""
+def load(path: Path) -> dict[str, Any]:
+    """The checkpoint at ``path``. Nothing in it is executed, whoever wrote it."""
     try:
         with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
             if (part := archive.testzip()) is not None:
@@ -78,35 +86,82 @@ def load(path: Path, weights: Collection[str] = ()) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"There is no checkpoint {path}.") from None
+    except pickle.UnpicklingError as error:  # torch's own words advise to execute it
+        raise CheckpointError(
+            f"{path} is damaged, or holds more than tensors and plain values, and is not read."
+        ) from error
     except _DAMAGED as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(
-            f"{path} is damaged, or holds more than tensors and plain values, and is not read: {reason}"
-        ) from error
+        raise CheckpointError(f"{path} is damaged, and is not read: {reason}") from error
     if not isinstance(checkpoint, dict) or MARK not in checkpoint:
         raise CheckpointError(f"{path} is not a checkpoint of softprune.")
-    if weights and set(checkpoint.get("state_dict", ())) != set(weights):
-        raise CheckpointError(f"{path} is the checkpoint of another network.")
     return checkpoint
 
 
-def sweep(folder: Path) -> None:
-    """Remove what a kill left half-written."""
-    for path in folder.glob(".step-*.ckpt.*"):
-        path.unlink(missing_ok=True)
+@dataclass(frozen=True)
+class Expected:
+    """What a checkpoint of this run must hold: the names of the weights, the settings, and an optimizer's state of the
+    same form. Checkpoints of versions before settings were saved are told apart by the form alone."""
+
+    config: Config
+    weights: frozenset[str]
+    optimizer: Callable[[], Mapping[str, Any]]
+
+    def check(self, path: Path, checkpoint: Mapping[str, Any]) -> None:
+        state, mine = checkpoint.get("state_dict"), self.config.shaping()
+        if not isinstance(state, dict) or set(state) != self.weights:
+            raise CheckpointError(f"{path} is the checkpoint of another network.")
+        theirs = checkpoint.get("settings", mine)
+        if not isinstance(theirs, dict):
+            raise CheckpointError(f"{path} is damaged: its settings are none.")
+        if other := [name for name in mine if theirs.get(name) != mine[name]]:
+            settings = [f"{name}={as_text(theirs.get(name))}" for name in other]
+            raise CheckpointError(
+                f"{path} is the checkpoint of a run with other settings: {listing(settings, most=4)}."
+            )
+        if "settings" not in checkpoint and not self._same_form(checkpoint):
+            raise CheckpointError(f"{path} is the checkpoint of another optimizer or method.")
+
+    def _same_form(self, checkpoint: Mapping[str, Any]) -> bool:
+        match checkpoint.get("optimizer_states"):
+            case [{"param_groups": list(groups), "state": dict(state)}]:
+                mine = self.optimizer()
+                return _form(groups, state) == _form(mine["param_groups"], mine["state"])
+        return False
 
 
-def find(folder: Path) -> list[Path]:
-    """Checkpoints of a run, newest first."""
-    return sorted(folder.glob("step-*.ckpt"), reverse=True)
+def _form(groups: Any, state: Any) -> tuple[Any, ...]:
+    """Sizes and options of the param groups, and what pruning keeps of them, whatever the values."""
+    unnamed = {"param_names", "initial_lr"}
+    kept = {str(key) for entry in state.values() for key in entry if str(key).startswith("softprune.")}
+    control = any(key.startswith("softprune.control") for key in kept)
+    pruning = {key for key in kept if not key.startswith("softprune.control")}
+    return [(len(group["params"]), set(group) - unnamed) for group in groups], control, pruning
+
+
+def newest(folder: Folder, expected: Expected, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint that this run can go on from, with its contents; None if there is none at all."""
+    for path in (found := folder.checkpoints()):
+        try:
+            checkpoint = load(path)
+            expected.check(path, checkpoint)
+        except CheckpointError as error:
+            say(f"{error} Trying the one before it.")
+        else:
+            say(f"Resuming from {path}.")
+            return path, checkpoint
+    if found:
+        raise CheckpointError(f"No checkpoint in {found[0].parent} can be used. Delete them to begin the run anew.")
+    return None
 
 
 class Checkpoints(Callback):
     """Saves every few minutes, at the end, and when a signal asks the run to stop."""
 
-    def __init__(self, folder: Path, minutes: float) -> None:
+    def __init__(self, folder: Folder, config: Config) -> None:
         self.folder = folder
-        self.seconds = 60 * minutes
+        self.settings = config.shaping()
+        self.seconds = 60 * config.checkpoint_minutes
         self.stopped_by: int | None = None
         self._saved_at = time.monotonic()
 
@@ -148,16 +203,17 @@ class Checkpoints(Callback):
         return bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
 
     def save(self, trainer: Trainer) -> None:
-        """Keep the last ones. What claims to be newer than this was damaged, or training would have begun there."""
-        new = self.folder / f"step-{trainer.global_step:09d}.ckpt"
+        """Keep the last ones. Also delete newer ones: resuming skipped them because they could not be used."""
+        new = self.folder.path / "checkpoints" / f"step-{trainer.global_step:09d}.ckpt"
         trainer.save_checkpoint(new)
         self._saved_at = time.monotonic()
         if trainer.is_global_zero:
-            found = find(self.folder)
+            found = self.folder.checkpoints()
             for path in set(found) - set([path for path in found if path <= new][:KEEP]):
                 path.unlink(missing_ok=True)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["settings"] = self.settings
         checkpoint["rng"] = torch.get_rng_state()
         if torch.cuda.is_available():
             checkpoint["cuda_rng"] = torch.cuda.get_rng_state()

@@ -13,46 +13,42 @@ from matplotlib.figure import Figure
 
 import softprune as sp
 from softprune.errors import ConfigError
-from softprune.schedules.curves import Cosine, Curve, Polynomial
+from softprune.schedules.curves import Cosine
 from softprune.training import plots
-
-CURVES: dict[str, Curve] = {
-    "cosine": Cosine(),
-    "polynomial": Polynomial(0.9),
-    "constant": Polynomial(0.0),
-    "step": lambda x: 1.0 if x < 1 / 3 else 0.1 if x < 2 / 3 else 0.01,
-}
+from softprune.training.entries import LrCurve
+from softprune.training.names import LR_CURVES
+from softprune.training.task import Rate
 
 
 def tabulate_and_draw(
     final: float, steps: int, epochs: int, names: Sequence[str], betas: Sequence[float], out: Path
 ) -> Iterator[str]:
     """Lines of a table for each learning-rate curve, and plots under ``out``."""
-    if unknown := [name for name in names if name not in CURVES]:
-        raise ConfigError(f"`--lr` must name curves among {', '.join(CURVES)}. Got {', '.join(unknown)}.")
+    if unknown := [name for name in names if name not in LR_CURVES]:
+        raise ConfigError(f"`--lr` must name curves among {', '.join(LR_CURVES)}. Got {', '.join(unknown)}.")
     try:
         for name in names:
-            yield from _curve(final, steps, name, CURVES[name], betas, out)
+            yield from _curve(final, steps, epochs, LR_CURVES[name], betas, out)
         if "cosine" in names:
             yield _integral(final, epochs, out)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     except OSError as error:
         raise ConfigError(f"Cannot write to {out}: {error.strerror}. Choose another folder with `--out`.") from error
 
 
-def _curve(final: float, steps: int, name: str, lr: Curve, betas: Sequence[float], out: Path) -> Iterator[str]:
+def _curve(final: float, steps: int, epochs: int, entry: LrCurve, betas: Sequence[float], out: Path) -> Iterator[str]:
+    lr = None if isinstance(entry.curve, Cosine) else entry.curve
     schedules = {
         "S-LATS": sp.SLATS(final, steps, lr=lr),
-        **{f"PGH {beta:g}": sp.PGH(final, steps, beta, lr=None if name == "cosine" else lr) for beta in betas},
+        **{f"PGH {beta:g}": sp.PGH(final, steps, beta, lr=lr) for beta in betas},
         "sine": sp.Sine(final, steps),
         "linear": sp.Linear(final, steps),
         "log2": sp.Log2(final, steps),
     }
-    lrs = [lr(t / steps) for t in range(steps)]
+    rate = Rate(entry.curve, steps, hold=max(1, steps // epochs) if entry.by_epoch else 1)
+    lrs = [rate(t) for t in range(steps)]
     constant = final / sum(lrs)
     marks = sorted({round(steps * i / 4) for i in range(5)})
-    yield f"learning rate: {name}. Threshold d, then implied penalty as a multiple of LATS's, after steps {marks}:"
+    yield f"learning rate: {entry.name}. Threshold d, then implied penalty divided by LATS's, after steps {marks}:"
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     for label, schedule in schedules.items():
         penalties = [mu / constant if constant else 0.0 for mu in sp.implied_penalty(schedule, lrs)]
@@ -65,7 +61,7 @@ def _curve(final: float, steps: int, name: str, lr: Curve, betas: Sequence[float
     left.set(title="threshold d", xlabel="step")
     right.set(title="implied penalty μ, LATS = 1", xlabel="step", yscale="log", ylim=(1e-3, 1e3))
     left.legend(frameon=False, fontsize=8)
-    yield _save(figure, out / f"{name}.png")
+    yield _save(figure, out / f"{entry.name}.png")
 
 
 def _integral(final: float, epochs: int, out: Path) -> str:

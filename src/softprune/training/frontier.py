@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +17,11 @@ from softprune.data import Dataset
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config
 from softprune.report import markdown
-from softprune.training import plots
-from softprune.training.images import dataset
-from softprune.training.run import Run
-from softprune.training.task import rehearse
-from softprune.training.trainer import quieten
+from softprune.training import names, plots
+from softprune.training.files import write_text
+from softprune.training.folder import Folder
+from softprune.training.run import Progress, Run, Say
+from softprune.training.trainer import rehearse
 
 
 def walk(
@@ -29,8 +29,8 @@ def walk(
     key: str,
     values: Sequence[float],
     folder: Path,
-    say: Callable[[str], None] = print,
-    progress: bool = True,
+    say: Say = print,
+    progress: Progress = None,
 ) -> int | None:
     """Train what is missing and write table and plot. Returns the signal that stopped it, if one did."""
     if (folder / "config.json").exists():
@@ -40,7 +40,7 @@ def walk(
     for value, changed in _configs(config, key, values).items():
         place = folder / f"{key}-{value:.12g}"
         if images is None and not (place / "report.json").exists():
-            images = dataset(config)
+            images = names.dataset(config)
         run = _run(changed, place)
         say(f"{key} = {value:g}: {run.folder}")
         outcome = run.train(say, progress, images=images)
@@ -48,9 +48,9 @@ def walk(
             say(f"Stopped; everything is saved. Start the same command again to go on in {folder}.")
             return outcome.stopped_by
         rows = _complete(config, key, folder)
-        (folder / "frontier.json").write_text(json.dumps(rows, indent=2))
+        write_text(folder / "frontier.json", json.dumps(rows, indent=2))
     table = _table(rows, key)
-    (folder / "frontier.md").write_text(table + "\n")
+    write_text(folder / "frontier.md", table + "\n")
     say(table)
     for name in [name for name in rows[0] if name not in (key, "sparsity")]:
         points = [(f"{'D' if key == 'final' else key} = {row[key]:g}", row["sparsity"], row[name]) for row in rows]
@@ -87,10 +87,9 @@ def _configs(config: Config, key: str, values: Sequence[float]) -> dict[float, C
     """The settings of every run, none of which will be refused when it begins."""
     if key == "final" and config.target is not None:
         raise ConfigError(
-            "Cannot walk along `final` with `target` set, which replaces it. Leave `target` away, or write `--targets`."
+            "Cannot walk along `final` with `target` set, which replaces it. Drop `target`, or write `--targets`."
         )
     configs = {value: replace(config, **{key: value}) for value in values}  # type: ignore[arg-type]
-    quieten()
     for changed in configs.values():
         rehearse(changed)
     return configs
@@ -98,7 +97,7 @@ def _configs(config: Config, key: str, values: Sequence[float]) -> dict[float, C
 
 def _run(config: Config, folder: Path) -> Run:
     if not (folder / "history.jsonl").exists():  # training never began there
-        return Run.create(folder, config)
+        return Run(Folder.create(folder, config), config)  # rehearsed already
     run = Run.open(folder)
     if run.config != config:
         raise ConfigError(f"{folder} holds a run with other settings. Choose another folder with `--out`.")

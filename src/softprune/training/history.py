@@ -1,98 +1,64 @@
-"""What happened on the way: a line of JSON every few steps, for plots and for whoever resumes."""
+"""What happened on the way: rows of numbers, one line of JSON each. No torch.
+
+A row of the training curve has step, lr, loss and, where there is a pruner, sparsity, threshold and penalty; one of a
+validation has step, accuracy, and ``left`` and ``returned``: weights dropped and regrown since the validation before.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import TQDMProgressBar
-from lightning.pytorch.trainer.states import TrainerFn
+from softprune.training.files import write_text
 
-import softprune as sp
-from softprune.errors import DivergedError
-from softprune.lightning import log, measurements
-from softprune.training.atomic import replacing
-from softprune.training.task import Task
-
-POINTS = 200  # of a curve, about
+Row = dict[str, float | None]
 
 
-def interval(steps: int) -> int:
-    """How many steps lie between two points of a curve."""
-    return max(1, steps // POINTS)
+def read(path: Path) -> list[Row]:
+    """The rows that can be read; a damaged line is skipped, and a file that is not there has none."""
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    return [row for row in map(_row, lines) if row is not None]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The rows, up to one that was being written when the machine went down."""
-    rows: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
+def _row(line: bytes) -> Row | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # the power went off, or a bit flipped
+        return None
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not all(map(_number, row.values())):
+        return None
+    return row
 
 
-def last(path: Path) -> dict[str, Any]:
+def _number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+
+
+def last(path: Path) -> Row:
     """What was last written of each number."""
     return {key: value for row in read(path) for key, value in row.items()}
 
 
-class History(Callback):
-    """Appends to ``history.jsonl``: the training curve, and after each validation accuracy and who left.
+def curve(rows: Iterable[Row], *names: str) -> list[dict[str, float]]:
+    """Of the rows that have all these numbers: the numbers."""
+    wanted = ("step", *names)
+    found = ({name: row[name] for name in wanted if row.get(name) is not None} for row in rows)
+    return [row for row in found if len(row) == len(wanted)]  # type: ignore[misc]
 
-    What it writes it also logs, for TensorBoard and the progress bar; Lightning takes as long to log as a small network
-    to train, so nothing is logged in between.
-    """
+
+class History:
+    """Writes rows. When they are due, and what is in them, others decide."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.report: sp.Report | None = None  # the last one
 
-    def on_train_start(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
-        """A resumed run forgets what an interrupted one wrote after its last checkpoint."""
-        if trainer.is_global_zero:
-            kept = [row for row in read(self.path) if row["step"] <= trainer.global_step]
-            with replacing(self.path) as beside:
-                beside.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    def cut(self, step: int) -> None:
+        """Forget the rows after ``step``, which an interrupted run wrote after its last checkpoint."""
+        kept = [row for row in read(self.path) if (row["step"] or 0) <= step]
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Task, outputs: Any, *_: Any) -> None:  # type: ignore[override]
-        step = trainer.global_step
-        if step % interval(pl_module.steps) and step != pl_module.steps:
-            return
-        numbers = {"loss": float(outputs["loss"])}
-        if not math.isfinite(numbers["loss"]):
-            raise DivergedError(f"The loss is {numbers['loss']} after step {step}. Lower `lr`, or lengthen `warmup`.")
-        if pl_module.pruner is not None:
-            numbers |= measurements(pl_module.pruner)
-        log(pl_module, numbers)
-        self._append(trainer, {"step": step, "lr": pl_module.config.lr * pl_module.lr_factor(step - 1), **numbers})
-
-    def on_validation_end(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
-        if trainer.state.fn != TrainerFn.FITTING:
-            return
-        row: dict[str, Any] = {"step": trainer.global_step, "accuracy": float(trainer.callback_metrics["accuracy"])}
-        if pl_module.pruner is not None:
-            self.report = sp.summarize(pl_module.pruner)
-            row |= {"left": self.report.left, "returned": self.report.returned}
-        self._append(trainer, row)
-
-    def _append(self, trainer: Trainer, row: dict[str, Any]) -> None:
-        if trainer.is_global_zero:
-            with self.path.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-
-
-class Bar(TQDMProgressBar):
-    """Counts the epochs of the run, of which Lightning sees only one."""
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Task, *args: Any) -> None:  # type: ignore[override]
-        epoch = min(trainer.global_step // pl_module.batches + 1, pl_module.config.epochs)
-        self.train_progress_bar.set_description(f"epoch {epoch}/{pl_module.config.epochs}")
-        super().on_train_batch_end(trainer, pl_module, *args)
-
-    def get_metrics(self, trainer: Trainer, pl_module: Task) -> dict[str, Any]:  # type: ignore[override]
-        return {key: value for key, value in super().get_metrics(trainer, pl_module).items() if key != "v_num"}
+    def append(self, row: Mapping[str, float | None]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")

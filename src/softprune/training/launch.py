@@ -1,45 +1,55 @@
-"""The processes of a launch: who speaks for all, how they end, and that no other launch is where they are."""
+"""The processes of a launch: who speaks for all of them, and how they end."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-import torch
+from collections.abc import Callable
 
 from softprune.errors import ConfigError
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 
 
 def first_process() -> bool:
     """Whether this is the first process of a launch, by torchrun, by Lightning or by Slurm, on the first node."""
-    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+    return all(os.environ.get(name, "0") == "0" for name in _RANKS)
 
 
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Hold ``path``, a file of the run, for this launch; refuse where another one does. A process that dies lets go."""
-    if not first_process() or fcntl is None:
-        yield
+def processes() -> int:
+    """How many processes torchrun, Lightning or Slurm launched; 1 where nobody launched any."""
+    return max(_number("WORLD_SIZE"), _number("SLURM_NTASKS"))
+
+
+def forget_leftovers(say: Callable[[str], None]) -> None:
+    """Ranks that another program left in the environment say nothing about a launch of one process: without this,
+    each of these would take itself for a follower and wait for a first process to make the folder."""
+    if processes() > 1 or "MASTER_ADDR" in os.environ:
         return
-    with path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"Another process trains in {path.parent}. Wait until it is done, or stop it.") from None
-        except OSError:
-            pass  # a file system without locks
-        yield
+    for name in _RANKS:
+        if os.environ.get(name, "0") != "0":
+            say(f"{name}={os.environ.pop(name)} is ignored: WORLD_SIZE does not say that there are several processes.")
 
 
-def part() -> None:
-    """The processes of a launch end together: threads that still talk to another process abort one that exits."""
+def check_nodes(nodes: int) -> None:
+    """Refuse several nodes that nobody launches: Lightning would wait for them."""
+    if nodes > 1 and processes() == 1 and "MASTER_ADDR" not in os.environ:
+        raise ConfigError(
+            f"`nodes={nodes}` needs a launcher that starts the command on every node. Use torchrun or Slurm, or set "
+            "MASTER_ADDR and NODE_RANK."
+        )
+
+
+def leave_group() -> None:
+    """Barrier, then destroy the process group; a rank that exits early aborts the others."""
+    import torch
+
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
+
+
+def _number(variable: str) -> int:
+    text = os.environ.get(variable, "1")
+    if not text.isdecimal():
+        raise ConfigError(f"The environment variable {variable} must be a whole number. Got {text!r}.")
+    return int(text)

@@ -1,9 +1,15 @@
-"""Networks that have more to tell than their accuracy."""
+"""Measuring a network: its accuracy, and what else it has to tell."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
+
+from lightning.pytorch import Trainer
+
+from softprune.training.stream import Images
+from softprune.training.task import Task
 
 
 class Observation(Protocol):
@@ -28,3 +34,24 @@ class Observed(Protocol):
     """A network whose last evaluation is to be watched."""
 
     def observer(self) -> Observer: ...
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``observed`` is None for networks that have nothing to tell but their accuracy."""
+
+    accuracy: float
+    images: int
+    observed: Observation | None
+
+    def figures(self) -> dict[str, float]:
+        return self.observed.figures() if self.observed else {}
+
+
+def measure(trainer: Trainer, task: Task, images: Images) -> Measured:
+    """Evaluate ``task.network`` on the validation images. Every process of a launch must call it."""
+    trainer.logger = None  # TensorBoard would begin another file for this one point
+    observer = task.network.observer() if isinstance(task.network, Observed) else None
+    with observer or nullcontext():
+        accuracy = trainer.validate(task, images, verbose=False)[0]["accuracy"]
+    return Measured(accuracy, len(images.images.val), observer.result() if observer else None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 
@@ -16,20 +15,17 @@ from matplotlib.ticker import PercentFormatter
 
 import softprune as sp
 from softprune.training import history
+from softprune.training.files import replacing
 
 
-def draw(folder: Path, report: sp.Report) -> None:
-    """threshold.png, sparsity.png, layers.png, turnover.png in the run's plots/."""
-    rows = history.read(folder / "history.jsonl")
-    (folder / "plots").mkdir(exist_ok=True)
-    curve = [row for row in rows if "threshold" in row]
-    if curve:
-        save(_threshold(curve), folder / "plots" / "threshold.png")
-        save(_sparsity(curve, rows), folder / "plots" / "sparsity.png")
-        save(_layers(report), folder / "plots" / "layers.png")
-    turnover = [row for row in rows if row.get("left") is not None]
-    if turnover:
-        save(_turnover(turnover), folder / "plots" / "turnover.png")
+def draw(folder: Path, rows: Sequence[history.Row], report: sp.Report, target: float | None) -> None:
+    """threshold.png, sparsity.png, layers.png, turnover.png in ``folder``."""
+    if history.curve(rows, "threshold"):
+        save(_threshold(rows), folder / "threshold.png")
+        save(_sparsity(rows, target), folder / "sparsity.png")
+        save(_layers(report), folder / "layers.png")
+    if turnover := history.curve(rows, "left", "returned"):
+        save(_turnover(turnover), folder / "turnover.png")
 
 
 def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) -> None:
@@ -37,8 +33,10 @@ def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) 
     figure, axes = _one()
     ordered = sorted(points, key=lambda point: point[1])
     axes.plot([100 * sparsity for _, sparsity, _ in ordered], [value for _, _, value in ordered], marker="o")
-    for label, sparsity, value in ordered:
-        axes.annotate(label, (100 * sparsity, value), xytext=(4, 5), textcoords="offset points", fontsize=8)
+    for i, (label, sparsity, value) in enumerate(ordered):  # above and below in turn, since points may be close
+        offset = (0, 7) if i % 2 == 0 else (0, -14)
+        axes.annotate(label, (100 * sparsity, value), offset, textcoords="offset points", fontsize=8, ha="center")
+    axes.margins(0.08, 0.15)
     axes.set(xlabel="sparsity (%)", ylabel=name, title=f"{name} against sparsity")
     if name == "accuracy":
         axes.yaxis.set_major_formatter(PercentFormatter(1))
@@ -47,30 +45,36 @@ def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) 
     save(figure, path)
 
 
-def _threshold(curve: Sequence[dict[str, Any]]) -> Figure:
+def _threshold(rows: Sequence[history.Row]) -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-    steps = [row["step"] for row in curve]
-    left.plot(steps, [row["threshold"] for row in curve])
+    _line(left, history.curve(rows, "threshold"), "threshold")
     left.set(title="threshold d", xlabel="step")
-    penalties = {row["step"]: row["penalty"] for row in curve if "penalty" in row}  # none where the learning rate is 0
-    right.plot(list(penalties), list(penalties.values()))
-    right.set(title="implied L1 penalty μ", xlabel="step")
-    ordered = sorted(penalties.values())
+    penalties = history.curve(rows, "penalty")  # none where the learning rate is 0
+    ordered = sorted(row["penalty"] for row in penalties)
     if usual := ordered[len(ordered) // 20 : -len(ordered) // 20 or None]:
-        right.set_ylim(min(0, 1.25 * usual[0]), 1.25 * usual[-1] or 1)
+        low, high = min(0, 1.25 * usual[0]), 1.25 * usual[-1] or 1
+        right.set_ylim(low, high)
+        penalties = [row | {"penalty": min(max(row["penalty"], low), high)} for row in penalties]
+    _line(right, penalties, "penalty")
+    right.set(title="implied L1 penalty μ (outliers are cut off)", xlabel="step")
     for axes in (left, right):
         _plain(axes)
     return figure
 
 
-def _sparsity(curve: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> Figure:
+def _sparsity(rows: Sequence[history.Row], target: float | None) -> Figure:
     figure, axes = _one()
-    axes.plot([row["step"] for row in curve], [100 * row["sparsity"] for row in curve], label="sparsity")
-    scored = [row for row in rows if "accuracy" in row]
-    axes.plot([row["step"] for row in scored], [100 * row["accuracy"] for row in scored], label="accuracy")
+    for name in ("sparsity", "accuracy"):
+        _line(axes, history.curve(rows, name), name, scale=100)
+    if target is not None:
+        axes.axhline(100 * target, color="black", lw=1, ls="--", label="target")
     axes.set(title="overall sparsity and accuracy (%)", xlabel="step", ylim=(0, 101))
     axes.legend(frameon=False)
     return figure
+
+
+def _line(axes: Axes, rows: Sequence[dict[str, float]], name: str, scale: float = 1) -> None:
+    axes.plot([row["step"] for row in rows], [scale * row[name] for row in rows], label=name)
 
 
 def _layers(report: sp.Report) -> Figure:
@@ -84,11 +88,11 @@ def _layers(report: sp.Report) -> Figure:
     return figure
 
 
-def _turnover(rows: Sequence[dict[str, Any]]) -> Figure:
+def _turnover(rows: Sequence[dict[str, float]]) -> Figure:
     figure, axes = _one()
-    axes.plot([row["step"] for row in rows], [row["left"] for row in rows], label="left")
-    axes.plot([row["step"] for row in rows], [row["returned"] for row in rows], label="came back")
-    axes.set(title="weights that left and came back, between validations", xlabel="step", yscale="symlog")
+    axes.plot([row["step"] for row in rows], [row["left"] for row in rows], label="dropped")
+    axes.plot([row["step"] for row in rows], [row["returned"] for row in rows], label="regrown")
+    axes.set(title="weights dropped and regrown between validations", xlabel="step", yscale="symlog")
     axes.legend(frameon=False)
     return figure
 
@@ -104,7 +108,7 @@ def _plain(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure, and let go of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    """Write a figure, atomically, and let go of it."""
+    with replacing(path) as beside:
+        figure.savefig(beside, dpi=120, format="png")
     plt.close(figure)

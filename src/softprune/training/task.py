@@ -2,61 +2,53 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 import softprune as sp
-from softprune import models
-from softprune.errors import ConfigError, UserError
 from softprune.recipes.config import Config
-from softprune.training import methods
-
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
-
-
-@contextmanager
-def in_sentences() -> Iterator[None]:
-    """What objects refuse while they are built from settings is the user's to mend."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (ValueError, ModuleNotFoundError, MisconfigurationException) as error:
-        raise ConfigError(str(error)) from error
+from softprune.schedules.curves import Curve
+from softprune.training import names, settings
+from softprune.training.entries import Asked
 
 
-@in_sentences()
-def rehearse(config: Config) -> None:
-    """Build all that needs no data, without memory for weights: what cannot be is refused before anything is made."""
-    with torch.device("meta"):
-        Task(config, classes=10, channels=3, batches=1).configure_optimizers()
-    strategy = "auto" if config.strategy == "fsdp" else config.strategy
-    plain_trainer(config, devices=config.devices, num_nodes=config.nodes, strategy=strategy)
+@dataclass(frozen=True)
+class Rate:
+    """The learning rate of a step as a share of its peak: linear warm-up, then ``curve`` over the other steps, which
+    changes every ``hold`` steps.
 
+    >>> from softprune.schedules.curves import Cosine
+    >>> rate = Rate(Cosine(), steps=6, warmup=2)
+    >>> [round(rate(step), 2) for step in range(6)]
+    [0.5, 1.0, 1.0, 0.85, 0.5, 0.15]
+    """
 
-def plain_trainer(config: Config, **options: Any) -> Trainer:
-    """One that neither logs nor saves."""
-    return Trainer(
-        accelerator=config.accelerator,
-        precision=config.precision,  # type: ignore[arg-type]
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+    curve: Curve
+    steps: int
+    warmup: int = 0
+    hold: int = 1
+
+    def __call__(self, step: int) -> float:
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        done = step // self.hold * self.hold - self.warmup
+        return self.curve(min(1.0, done / (self.steps - self.warmup)))
+
+    @classmethod
+    def of(cls, config: Config, batches: int) -> Rate:
+        """That of a run whose epochs have ``batches`` steps."""
+        entry = names.LR_CURVES.find(config.lr_curve)
+        hold = batches if entry.by_epoch else 1
+        return cls(entry.curve, config.epochs * batches, config.warmup * batches, hold)
 
 
 class Task(LightningModule):
@@ -64,10 +56,11 @@ class Task(LightningModule):
 
     def __init__(self, config: Config, classes: int, channels: int, batches: int) -> None:
         super().__init__()
-        methods.check(config)
+        settings.check(config)
         self.config = config
         self.batches = batches
-        self.network = models.build(config.network, classes, channels)
+        self.rate = Rate.of(config, batches)
+        self.network = names.NETWORKS.find(config.network).build(classes, channels)
         if config.precision == "64-true":
             self.network.double()  # before Lightning does, which loads checkpoints first
         self._loss = torch.compile(self.loss) if config.compile else self.loss
@@ -113,43 +106,31 @@ class Task(LightningModule):
         self.log("val_loss", nn.functional.cross_entropy(logits, y), **options)
         self.log("accuracy", (logits.argmax(1) == y).float().mean(), prog_bar=True, **options)
 
-    @in_sentences()
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Optimizer, learning-rate schedule and pruner: the two lines are the last two."""
-        config = self.config
-        params = sp.select(self.network, exclude=config.exclude) if config.method != "dense" else {}
-        trained = methods.trained(config, params)
-        groups: list[dict[str, Any]] = [{"params": list(self.network.parameters())}]
-        if trained is not None:
-            decay = _first(config.threshold_decay, config.weight_decay)
-            decays = {"s": decay, "b": _first(config.blend_decay, decay)}
-            groups += [{"params": [p], "weight_decay": decays[name]} for name, p in trained.named_parameters()]
-        optimizer = self._optimizer(groups)
-        scheduler = LambdaLR(optimizer, self.lr_factor)
-        if config.method != "dense":
-            threshold = trained or methods.scheduled(config, scheduler, self.steps, config.start * self.batches)
-            gradient = methods.GRADIENTS[config.gradient]
+        """Optimizer, learning-rate schedule and pruner. A threshold that is trained comes first, since the optimizer
+        holds its parameters; any other comes last, since it may read the scheduler."""
+        config, method = self.config, names.METHODS.find(self.config.method)
+        params = sp.select(self.network, exclude=config.exclude) if method.build else {}
+        asked = Asked(config, params, self.steps, config.start * self.batches)
+        trained = method.build(asked) if method.build and method.trained else None
+        optimizer = self._optimizer(trained)
+        rate = self.rate
+        scheduler = LambdaLR(optimizer, lambda step: rate(step))  # of a function, LambdaLR saves nothing
+        if method.build:
+            threshold = trained or method.build(replace(asked, lr_scheduler=scheduler))
+            gradient = names.GRADIENTS.find(config.gradient).build() if config.gradient else None
             self.pruner = sp.Pruner(params, optimizer, threshold=threshold, gradient=gradient)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def _optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
+    def _optimizer(self, trained: Any) -> Optimizer:
+        """Parameters are given with their names, which reports and checkpoints then have."""
         config = self.config
-        options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
-        if config.optimizer == "sgd":
-            options |= {"momentum": config.momentum, "nesterov": config.nesterov}
-        return OPTIMIZERS[config.optimizer](groups, **options)
-
-    def lr_factor(self, step: int) -> float:
-        """The learning rate of a step, as a share of its peak."""
-        config, batches = self.config, self.batches
-        if step < (warm := config.warmup * batches):
-            return (step + 1) / warm
-        if config.lr_curve == "constant":
-            return 1.0
-        done = step // batches * batches if config.lr_curve == "epoch-cosine" else step
-        return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - warm) / (self.steps - warm))))
-
-
-def _first(*values: float | None) -> float:
-    """The first that is given."""
-    return next(value for value in values if value is not None)
+        groups: list[dict[str, Any]] = [{"params": list(self.network.named_parameters())}]
+        if trained is not None:
+            decay = config.weight_decay if config.threshold_decay is None else config.threshold_decay
+            decays = {"s": decay, "b": decay if config.blend_decay is None else config.blend_decay}
+            groups += [
+                {"params": [(f"threshold.{name}", p)], "weight_decay": decays[name]}
+                for name, p in trained.named_parameters()
+            ]
+        return names.OPTIMIZERS.find(config.optimizer).build(groups, config)

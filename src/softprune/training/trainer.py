@@ -1,44 +1,92 @@
-"""Lightning's Trainer, as a run wants it."""
+"""Lightning's Trainer, as a run wants it: one to train, one to measure, and a rehearsal that makes nothing."""
 
 from __future__ import annotations
 
 import logging
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from torch import nn
 
+from softprune.errors import ConfigError, UserError
 from softprune.recipes.config import Config
-from softprune.training import checkpoint, history
-from softprune.training.history import Bar
+from softprune.training.checkpoint import AtomicCheckpointIO
+from softprune.training.launch import check_nodes
+from softprune.training.recorder import Bar, interval
 from softprune.training.task import Task
 
+_TINY = 100_000  # parameters
 
-def build(config: Config, folder: Path, task: Task, callbacks: Sequence[Callback]) -> Trainer:
+
+def training(
+    config: Config, folder: Path, task: Task, callbacks: Sequence[Callback], reader: AtomicCheckpointIO
+) -> Trainer:
     """One long epoch, validated every ``task.batches``, whose logs and checkpoints are in the run's folder."""
-    return Trainer(
-        accelerator=config.accelerator,
+    return _trainer(
+        config,
         devices=config.devices,
         num_nodes=config.nodes,
         strategy=_strategy(config),
-        precision=config.precision,  # type: ignore[arg-type]
         max_steps=task.steps,
         val_check_interval=task.batches,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
         enable_progress_bar=any(isinstance(callback, Bar) for callback in callbacks),
-        log_every_n_steps=history.interval(task.steps),
+        log_every_n_steps=interval(task.steps),
         logger=TensorBoardLogger(folder, name="", version="tensorboard") if find_spec("tensorboard") else False,
-        plugins=[checkpoint.AtomicCheckpointIO()],
+        plugins=[reader],
         callbacks=list(callbacks),
     )
+
+
+def measuring(config: Config) -> Trainer:
+    """On one device, without logs."""
+    return _trainer(config, devices=1)
+
+
+def rehearse(config: Config) -> None:
+    """Build all that needs no data, without memory for weights: what cannot be is refused before anything is made."""
+    on_meta(config)
+    strategy = "auto" if config.strategy == "fsdp" else config.strategy
+    _trainer(config, devices=config.devices, num_nodes=config.nodes, strategy=strategy)
+
+
+def on_meta(config: Config) -> Any:
+    """The optimizer of a run, with its pruner, of a network without memory."""
+    with torch.device("meta"):
+        return Task(config, classes=10, channels=3, batches=1).configure_optimizers()["optimizer"]
+
+
+def _trainer(config: Config, **options: Any) -> Trainer:
+    """The one place where a Trainer is built: what Lightning refuses here are settings."""
+    _quieten()
+    check_nodes(config.nodes)
+    try:
+        return Trainer(
+            **{
+                "accelerator": config.accelerator,
+                "precision": config.precision,
+                "logger": False,
+                "enable_checkpointing": False,
+                "enable_progress_bar": False,
+                "enable_model_summary": False,
+                **options,
+            }
+        )
+    except UserError:
+        raise
+    except (ValueError, ModuleNotFoundError, MisconfigurationException) as error:
+        raise ConfigError(str(error)) from error
 
 
 def _strategy(config: Config) -> Strategy | str:
@@ -51,8 +99,21 @@ def _strategy(config: Config) -> Strategy | str:
     )
 
 
-def quieten() -> None:
+def _quieten() -> None:
     """Keep Lightning's advice out of the progress bar: the choices it advises on are ours, not the user's."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning")
+
+
+@contextmanager
+def threads(network: nn.Module) -> Iterator[None]:
+    """One thread for a tiny network, unless OMP_NUM_THREADS says otherwise: its layers are over before two threads have
+    met, and beside a busy process they would wait for each other most of the time."""
+    before = torch.get_num_threads()
+    if "OMP_NUM_THREADS" not in os.environ and sum(p.numel() for p in network.parameters()) < _TINY:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

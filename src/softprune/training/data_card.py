@@ -1,6 +1,6 @@
-"""What a run is trained on: its classes, and how its images become numbers.
+"""The data card of a run: its classes, and how its images become numbers.
 
-A network is of little use without them. They stand in data.json, in the report and in the model file; a run is resumed
+A network is of little use without it. It stands in data.json, in the report and in the model file; a run is resumed
 with the same data only, and evaluated on images of the same classes, normalised as those it was trained on.
 """
 
@@ -11,20 +11,19 @@ import math
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 import torch
 
 from softprune.data import Dataset
 from softprune.data.tensors import TensorSplit
 from softprune.errors import ConfigError, listing
-from softprune.training.atomic import readable, replacing
-
-SCALE = 4.0  # two sets of pictures may differ so much in their deviations, and be meant alike
+from softprune.recipes.config import fits
+from softprune.training.files import read_object, readable
 
 
 @dataclass(frozen=True)
-class Origin:
+class DataCard:
     """A pixel x of channel c is given to the network as (x − mean[c]) / std[c]. Small images are kept in memory as they
     are; others are cut to size."""
 
@@ -47,18 +46,19 @@ class Origin:
         if not path.exists():
             return None
         with readable(path):
-            values: dict[str, Any] = json.loads(path.read_text())
+            values, hints = read_object(path), get_type_hints(cls)
+            if wrong := [name for name in hints if not fits(values.get(name), hints[name])] or values.keys() - hints:
+                raise ConfigError(f"`{min(wrong)}` is missing, unknown or of the wrong type.")
             restored: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-            return cls(**restored)
-
-    def write(self, path: Path) -> None:
-        with replacing(path) as beside:
-            beside.write_text(self.to_json())
+            card = cls(**restored)
+            if not len(card.mean) == len(card.std) == card.shape[0]:
+                raise ConfigError(f"`mean` and `std` must have a number for each of {card.shape[0]} channels.")
+            return card
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
 
-    def resumed_with(self, other: Origin, where: str) -> None:
+    def resumed_with(self, other: DataCard, where: str) -> None:
         """Refuse to go on with other data than the run began with."""
         moments = (*self.mean, *self.std), (*other.mean, *other.std)
         same_moments = len(moments[0]) == len(moments[1]) and all(map(_near, *moments))
@@ -95,12 +95,6 @@ class Origin:
             raise ConfigError(
                 f"The network was trained on images of {sizes[0]} numbers, and those of {where} have {sizes[1]}. "
                 "Choose images of the same size."
-            )
-        theirs_and_mine = zip(data.train.std.tolist(), self.std, strict=True)
-        if not all(1 / SCALE < one / other < SCALE for one, other in theirs_and_mine if other > 0):
-            raise ConfigError(
-                f"The pixels of {where} are on another scale than those that the network was trained on: their "
-                f"deviations are {data.train.std.tolist()} and {list(self.std)}. Scale them alike."
             )
         return replace(data, val=data.val.normalised(torch.tensor(self.mean), torch.tensor(self.std)))
 

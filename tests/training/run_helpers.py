@@ -8,7 +8,7 @@ from softprune.training.run import Outcome, Run
 
 
 def train(run: Run, callbacks: Sequence[Callback] = ()) -> Outcome:
-    return run.train(say=lambda _: None, progress=False, callbacks=callbacks)
+    return run.train(say=lambda _: None, callbacks=callbacks)
 
 
 class At(Callback):

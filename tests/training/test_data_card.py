@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from runs import At, train
+from run_helpers import At, train
 from safetensors import safe_open
 
 from softprune import data, recipes
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config
-from softprune.training.origin import Origin
+from softprune.training.data_card import DataCard
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -47,12 +47,13 @@ def test_eval_sees_images_as_training_did(tmp_path):
     run = Run.create(tmp_path / "run", on_images(images(tmp_path / "a", ["k0", "k1", "k2"])))
     assert train(run).accuracy == 1.0
     bright = images(tmp_path / "b", ["k0", "k1", "k2"], brightness=80)
-    assert run.evaluate([f"data={bright}"]) == (1.0, 24)
+    measured = run.evaluate([f"data={bright}"])
+    assert (measured.accuracy, measured.images, measured.observed) == (1.0, 24, None)
     permuted = images(tmp_path / "c", ["z0", "k1", "k2"])
     with pytest.raises(ConfigError, match=r"was trained on the classes k0, k1, k2, and .* has k1, k2, z0"):
         run.evaluate([f"data={permuted}"])
     said: list[str] = []
-    Run.create(tmp_path / "cut", replace(run.config, epochs=1, image_size=20)).train(said.append, progress=False)
+    Run.create(tmp_path / "cut", replace(run.config, epochs=1, image_size=20)).train(said.append)
     assert said[0] == "Images are cut to 20 × 20 pixels."
     with pytest.raises(ConfigError, match=r"kept as they are, at 16 × 16, and those of .* would be cut to size"):
         run.evaluate(["image_size=32"])
@@ -63,25 +64,22 @@ def test_eval_sees_images_as_training_did(tmp_path):
     assert (run.folder / "model.safetensors").stat().st_mode == (run.folder / "report.md").stat().st_mode
 
 
-def test_eval_refuses_images_of_another_size_or_scale():
+def test_eval_refuses_images_of_another_size():
     small, large = (data.synthetic(classes=3, shape=(1, side, side), images=9) for side in (8, 12))
-    origin = Origin.of(small)
-    assert origin.evaluated_on(small, "here").shape == (1, 8, 8)
+    card = DataCard.of(small)
+    assert card.evaluated_on(small, "here").shape == (1, 8, 8)
     with pytest.raises(ConfigError, match="images of 1 × 8 × 8 numbers, and those of there have 1 × 12 × 12"):
-        origin.evaluated_on(large, "there")
-    dim = replace(origin, std=tuple(std / 16 for std in origin.std))
-    with pytest.raises(ConfigError, match="The pixels of there are on another scale"):
-        dim.evaluated_on(small, "there")
+        card.evaluated_on(large, "there")
 
 
 def test_classes_are_told_apart_however_many_there_are():
     many = tuple(f"k{i:02}" for i in range(12))
-    origin = Origin(many, (1, 8, 8), 10, (0.0,), (1.0,), in_memory=True)
-    origin.resumed_with(origin, "data")
+    card = DataCard(many, (1, 8, 8), 10, (0.0,), (1.0,), in_memory=True)
+    card.resumed_with(card, "data")
     with pytest.raises(ConfigError, match="it had classes k11, and has z"):
-        origin.resumed_with(replace(origin, classes=(*many[:-1], "z")), "data")
+        card.resumed_with(replace(card, classes=(*many[:-1], "z")), "data")
     with pytest.raises(ConfigError, match="it had classes no more, and has z"):
-        origin.resumed_with(replace(origin, classes=(*many, "z")), "data")
+        card.resumed_with(replace(card, classes=(*many, "z")), "data")
 
 
 @pytest.mark.parametrize("change", ["renamed", "more", "brighter"])

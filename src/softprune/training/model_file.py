@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from softprune.errors import CheckpointError
-from softprune.training.atomic import replacing
-from softprune.training.checkpoint import load
+from softprune.training.files import replacing
 
 
 def gather(network: nn.Module) -> dict[str, Tensor]:
@@ -24,21 +24,25 @@ def gather(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in whole.items()}
 
 
-def save(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """Write a model file, atomically."""
-    with replacing(path) as beside:
-        beside.touch()
-        mode = beside.stat().st_mode
-        try:
-            save_file(tensors, beside, dict(metadata))
-        except SafetensorError as error:
-            raise CheckpointError(f"Cannot write {path}: {error}. Make room, and go on with `--resume`.") from error
-        beside.chmod(mode)  # as other files have it: save_file makes one that is the owner's alone
+def write(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a model file, atomically, and the same bytes for the same contents: safetensors would order the metadata
+    anew each time."""
+    data = save(tensors, dict(metadata))
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at multiples of 8
+    with replacing(path) as beside, beside.open("wb") as file:
+        for part in (len(text).to_bytes(8, "little"), text, memoryview(data)[8 + size :]):
+            file.write(part)
 
 
 def read(path: Path) -> dict[str, Tensor]:
     """Weights by name, from a model file or a checkpoint of a run."""
     if path.suffix == ".ckpt":
+        from softprune.training.checkpoint import load  # which imports Lightning
+
         tensors = load(path).get("state_dict")
         if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
             raise CheckpointError(f"{path} holds no weights.")

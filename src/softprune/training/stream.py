@@ -1,35 +1,16 @@
-"""Data for a run: from a setting to batches, the whole run as one resumable stream."""
+"""The images of a run, batch by batch: one resumable stream over all epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
-from softprune import data
 from softprune.data import Dataset, Loader
+from softprune.errors import ConfigError
 from softprune.recipes.config import Config
-
-SMALL = {  # synthetic images for networks that look at few pixels, or are slow to smoke-test
-    "digits_resnet": (1, 8, 8),
-    "mlp": (1, 8, 8),
-    "sew_digits": (1, 8, 8),
-    "sew_resnet18_cifar": (3, 8, 8),
-}
-
-
-def dataset(config: Config) -> Dataset:
-    """The images that ``config.data`` names."""
-    if config.data == "digits":
-        return data.digits()
-    if config.data == "synthetic":
-        return data.synthetic(classes=10, shape=SMALL.get(config.network, (3, 32, 32)), images=32)
-    if config.data.startswith("idx:"):
-        return data.idx(Path(config.data.removeprefix("idx:")).expanduser())
-    return data.folder(Path(config.data).expanduser(), size=config.image_size)
 
 
 class Stream:
@@ -66,7 +47,9 @@ class Images(LightningDataModule):
 
     def batches(self) -> int:
         """Training steps in an epoch."""
-        return len(self.images.train.loader(batch=self.config.batch, train=True))
+        if (batch := self.config.batch) > (count := len(self.images.train)):
+            raise ConfigError(f"`batch` must be at most the number of training images, {count}. Got {batch}.")
+        return len(self.images.train.loader(batch=batch, train=True))
 
     def train_dataloader(self) -> Stream:
         return Stream(self._loader(train=True), self.config.epochs)
@@ -76,13 +59,17 @@ class Images(LightningDataModule):
 
     def _loader(self, train: bool) -> Loader:
         assert self.trainer is not None
+        if self.config.batch % (world := self.trainer.world_size):
+            raise ConfigError(
+                f"`batch` must be divisible by the number of processes, {world}. Got {self.config.batch}."
+            )
         split = self.images.train if train else self.images.val
         return split.loader(
             batch=self.config.batch,
             train=train,
             seed=self.config.seed,
             rank=self.trainer.global_rank,
-            world=self.trainer.world_size,
+            world=world,
             device=self.trainer.strategy.root_device,
             workers=self.config.workers,
         )

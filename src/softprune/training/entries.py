@@ -1,0 +1,124 @@
+"""What an entry of ``names.py`` is: a name, what it stands for, and how to build it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from softprune.errors import ConfigError, did_you_mean
+from softprune.recipes.config import Config
+from softprune.schedules.curves import Curve
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+    import softprune as sp
+    from softprune.data import Dataset
+
+    Threshold = sp.Threshold | Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name and what it stands for, in a few words."""
+
+    name: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a threshold may depend on. A threshold that is trained is built before there is an optimizer, from the
+    parameters; the others come after it, and may read its learning-rate scheduler. ``start`` counts steps."""
+
+    config: Config
+    params: Mapping[str, nn.Parameter]
+    steps: int
+    start: int
+    lr_scheduler: LRScheduler | None = None
+
+    def number(self, setting: str) -> float:
+        value = getattr(self.config, setting)
+        assert value is not None, "settings.check() was not called"
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Method(Entry):
+    """``needs`` are the settings that it cannot do without, ``reads`` those that it may be given; all others of
+    ``names.OF_METHODS`` are refused. ``build`` is None where nothing is pruned."""
+
+    build: Callable[[Asked], Threshold] | None
+    needs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    trained: bool = False
+
+    def takes(self, setting: str) -> bool:
+        return setting in self.needs or setting in self.reads
+
+
+@dataclass(frozen=True)
+class Network(Entry):
+    """A function ``name(num_classes, in_channels)`` of the module ``home``. ``smoke`` is the shape of the synthetic
+    images of a smoke test."""
+
+    home: str
+    smoke: tuple[int, int, int] = (3, 32, 32)
+
+    def build(self, classes: int, channels: int) -> nn.Module:
+        network: nn.Module = getattr(import_module(self.home), self.name)(classes, channels)
+        return network
+
+
+@dataclass(frozen=True)
+class LrCurve(Entry):
+    """The learning rate after warm-up, as a share of its peak; ``by_epoch``: constant within an epoch."""
+
+    curve: Curve
+    by_epoch: bool = False
+
+
+@dataclass(frozen=True)
+class OptimizerName(Entry):
+    """``build`` gets the param groups and the settings."""
+
+    build: Callable[[list[dict[str, Any]], Config], Optimizer]
+
+
+@dataclass(frozen=True)
+class Gradient(Entry):
+    """``build`` gives what ``Pruner(gradient=...)`` takes."""
+
+    build: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Data(Entry):
+    """``build`` gets the settings and what follows the name, for data that are files: ``idx:FOLDER``."""
+
+    build: Callable[[Config, Path], Dataset]
+    files: bool = False
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Names(dict[str, E], Generic[E]):
+    """The entries of one setting."""
+
+    def __init__(self, setting: str, entries: Iterable[E]) -> None:
+        super().__init__((entry.name, entry) for entry in entries)
+        self.setting = setting
+
+    def find(self, name: str) -> E:
+        """The entry of this name, or the sentence that lists them all."""
+        if name not in self:
+            raise ConfigError(
+                f"`{self.setting}` must be one of {', '.join(self)}. Got {name!r}.{did_you_mean(name, self)}"
+            )
+        return self[name]

@@ -1,0 +1,113 @@
+"""Settings and names together: what a setting means, and which settings a run cannot have.
+
+Everything here is answered without torch, before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from softprune.errors import ConfigError
+from softprune.recipes.config import Config, as_text
+from softprune.training import names
+from softprune.training.entries import Entry
+from softprune.training.names import METHODS, OF_METHODS
+
+CHOICES: Mapping[str, Mapping[str, Entry]] = {
+    "network": names.NETWORKS,
+    "data": names.DATA,
+    "optimizer": names.OPTIMIZERS,
+    "lr_curve": names.LR_CURVES,
+    "method": names.METHODS,
+    "gradient": names.GRADIENTS,
+}
+"""Settings whose values are names -> their entries."""
+
+
+def meanings(config: Config) -> dict[str, str]:
+    """Every setting as it is written on the command line -> what it means, with the names that it can have.
+
+    >>> meanings(Config())["warmup=0"]
+    'epochs of linear warm-up'
+    >>> meanings(Config())["gradient=none"]
+    "identity, subgradient; the method's own when none"
+    """
+    return {f"{f.name}={as_text(getattr(config, f.name))}": _meaning(f) for f in fields(config)}
+
+
+def _meaning(setting: Any) -> str:
+    said: str = setting.metadata["meaning"]
+    listed = ", ".join(CHOICES.get(setting.name, ()))
+    if setting.name in OF_METHODS and len(readers := _readers(setting.name)) < len(METHODS) - 1:
+        said = f"{said} ({', '.join(readers)})"
+    return "; ".join(part for part in (listed, said) if part)
+
+
+def complete(incomplete: str) -> list[str]:
+    """What a setting that is being typed may become.
+
+    >>> complete("lr")
+    ['lr=', 'lr_curve=']
+    >>> complete("optimizer=ad")
+    ['optimizer=adam', 'optimizer=adamw']
+    """
+    name, equals, _ = incomplete.partition("=")
+    words = (
+        [f"{name}={choice}" for choice in CHOICES.get(name, ())] if equals else [f"{f.name}=" for f in fields(Config)]
+    )
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def check(config: Config) -> None:
+    """Refuse names that do not exist, and a method that lacks a setting or has one that it does not read."""
+    for table, name in (
+        (names.NETWORKS, config.network),
+        (names.OPTIMIZERS, config.optimizer),
+        (names.LR_CURVES, config.lr_curve),
+        (names.GRADIENTS, config.gradient),
+        (METHODS, config.method),
+    ):
+        if name is not None:
+            table.find(name)
+    _refuse_the_unread(config)
+    for name in METHODS[config.method].needs:
+        replaced = name == "final" and (config.target is not None or config.penalty is not None)
+        if getattr(config, name) is None and not replaced:
+            raise ConfigError(f"The method {config.method!r} needs `{name}`: write `{name}=...`.")
+    if config.devices.isdecimal() and config.batch % (processes := int(config.devices) * config.nodes):
+        raise ConfigError(f"`batch` must be divisible by the number of processes, {processes}. Got {config.batch}.")
+    if METHODS[config.method].trained and config.strategy == "fsdp":
+        raise ConfigError(
+            f"Cannot use the method {config.method!r} with `strategy=fsdp`. This is because sharded checkpoints "
+            "hold the network's parameters only. Use `strategy=ddp`."
+        )
+
+
+def _refuse_the_unread(config: Config) -> None:
+    """Every setting given must be used; only `final` yields to `target`."""
+    method = METHODS[config.method]
+    if config.target is not None and not method.takes("target"):
+        raise ConfigError(
+            f"Cannot use `target` with the method {config.method!r}. This is because a target has a threshold of its "
+            "own, which follows the learning rate as that of slats does. Use a recipe of slats."
+        )
+    for name in (name for name in OF_METHODS if not method.takes(name)):
+        default = getattr(Config(), name)
+        if getattr(config, name) != default:
+            raise ConfigError(
+                f"The method {config.method!r} does not read `{name}`. Write `{name}={as_text(default)}`, or choose a "
+                f"method that does: {', '.join(_readers(name))}."
+            )
+    if config.target is None and config.min_density is not None:
+        raise ConfigError("`min_density` guards layers from a target. Write `target=...` too, or `min_density=none`.")
+    if config.penalty is not None and (config.final is not None or config.target is not None):
+        other = "target" if config.target is not None else "final"
+        raise ConfigError(
+            f"The method 'lats' reads `{other}` or `penalty`, not both. Write `{other}=none` or `penalty=none`."
+        )
+
+
+def _readers(setting: str) -> list[str]:
+    return [method.name for method in METHODS.values() if method.takes(setting)]
