@@ -48,7 +48,7 @@ RecipeArgument = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(help="Changes to settings.", metavar="KEY=VALUE", autocompletion=settings.complete),
+    typer.Argument(help="Changes to its settings.", metavar="KEY=VALUE", autocompletion=settings.complete),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar, and in a log no line for each epoch.")]
 Smoke = Annotated[bool, typer.Option("--smoke", help="A smoke test: a few steps on synthetic data.")]
@@ -70,14 +70,11 @@ def softprune(
 
 @app.command(no_args_is_help=False, context_settings=_UNKNOWN_ARE_WORDS)
 def train(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RECIPE KEY=VALUE",
-            help="A recipe and changes to its settings.",
-            autocompletion=_recipe_or_setting,
-        ),
+    recipe: Annotated[
+        str | None,
+        typer.Argument(metavar="RECIPE", help="See `softprune recipes`.", autocompletion=_recipe_or_setting),
     ] = None,
+    words: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; a new one under runs/ if not given.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     smoke: Smoke = False,
@@ -99,7 +96,7 @@ def train(
 
     `softprune recipes` lists recipes; `softprune recipes digits/slats` shows every setting that can be changed.
     """
-    words = words or []
+    words = [*([recipe] if recipe else []), *(words or [])]
     _refuse_options(words)
     launch.forget_leftovers(typer.echo)
     if resume is not None:

@@ -102,14 +102,14 @@ class PruningCallback(Callback):
             return
         if self._logged is None or step % every == 0 or step == trainer.max_steps:
             self._logged = step
-            self.record(trainer, pl_module, {} if self.pruner is None else measurements(self.pruner))
+            self.record(trainer, pl_module, outputs, {} if self.pruner is None else measurements(self.pruner))
 
     def steps(self, trainer: Trainer) -> int:
         """Optimizer steps done."""
         assert self.pruner is not None
         return self.pruner.step
 
-    def record(self, trainer: Trainer, pl_module: LightningModule, numbers: Mapping[str, float]) -> None:
+    def record(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, numbers: Mapping[str, float]) -> None:
         """Hand numbers to loggers and the progress bar, as CPU tensors: Lightning reads the bar's at every step, and
         each number on a device would be a host sync."""
         others = [c for c in trainer.callbacks if isinstance(c, PruningCallback)]  # type: ignore[attr-defined]

@@ -252,10 +252,10 @@ def test_wrong_names_and_complete_runs_do_not_wait_for_lightning(run):
 
 
 def test_a_defect_is_not_taken_for_a_mistake_of_the_user(tmp_path, monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ValueError("our own")
 
-    monkeypatch.setattr("softprune.training.task.sp.select", fail, raising=False)
+    monkeypatch.setattr(softprune, "select", fail)
     with pytest.raises(ValueError, match="our own") as raised:
         call("train", *TINY, "--out", tmp_path / "run")
     assert not isinstance(raised.value, UserError)

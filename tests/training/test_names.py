@@ -8,7 +8,7 @@ from softprune.recipes.config import Config
 from softprune.schedules.curves import Cosine
 from softprune.training import names, settings
 from softprune.training.entries import Method
-from softprune.training.task import Rate
+from softprune.training.rate import Rate
 from softprune.training.trainer import rehearse
 
 

@@ -30,7 +30,7 @@ class Config:
 
     # what is trained
     network: str = _setting("digits_resnet", "")
-    data: str = _setting("digits", "write idx:FOLDER for idx, and the path of a folder")
+    data: str = _setting("digits", "a FOLDER has train/ and val/ in it")
     image_size: int | None = _setting(
         None, "pixels a side to which images are cropped; when none, 224, and small images stay as they are"
     )

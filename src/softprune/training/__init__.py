@@ -2,6 +2,7 @@
 
     names       every name of a setting, and the object it becomes (entries: what an entry is)
     settings    what settings mean, and which are refused
+    rate        the learning rate of a step
     task        network, loss, optimizer and pruner in a LightningModule
     stream      the images of a run, batch by batch
     data_card   what the images are
@@ -17,6 +18,6 @@
     drawings    `softprune schedules`
     launch      the processes of a launch
 
-May import every other room; only the command line imports it. names, settings, folder, files, history and launch
+May import every other room; only the command line imports it. names, settings, rate, folder, files, history and launch
 import neither torch nor Lightning, so that questions are answered at once.
 """

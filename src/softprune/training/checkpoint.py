@@ -108,35 +108,37 @@ class Expected:
     optimizer: Callable[[], Mapping[str, Any]]
 
     def check(self, path: Path, checkpoint: Mapping[str, Any]) -> None:
-        state, mine = checkpoint.get("state_dict"), self.config.shaping()
+        """Refuse the checkpoint of another run."""
+        state, settings = checkpoint.get("state_dict"), checkpoint.get("settings")
         if not isinstance(state, dict) or set(state) != self.weights:
             raise CheckpointError(f"{path} is the checkpoint of another network.")
-        theirs = checkpoint.get("settings", mine)
-        if not isinstance(theirs, dict):
-            raise CheckpointError(f"{path} is damaged: its settings are none.")
-        if other := [name for name in mine if theirs.get(name) != mine[name]]:
-            settings = [f"{name}={as_text(theirs.get(name))}" for name in other]
-            raise CheckpointError(
-                f"{path} is the checkpoint of a run with other settings: {listing(settings, most=4)}."
-            )
-        if "settings" not in checkpoint and not self._same_form(checkpoint):
+        if isinstance(settings, dict):
+            self._check_settings(path, settings)
+        elif not self._same_form(checkpoint):
             raise CheckpointError(f"{path} is the checkpoint of another optimizer or method.")
+
+    def _check_settings(self, path: Path, settings: Mapping[str, Any]) -> None:
+        """A setting that was not known when the checkpoint was made had its default."""
+        mine, theirs = self.config.shaping(), Config().shaping() | settings
+        if other := [f"{name}={as_text(value)}" for name, value in theirs.items() if mine.get(name, value) != value]:
+            raise CheckpointError(f"{path} is the checkpoint of a run with other settings: {listing(other, most=4)}.")
 
     def _same_form(self, checkpoint: Mapping[str, Any]) -> bool:
         match checkpoint.get("optimizer_states"):
-            case [{"param_groups": list(groups), "state": dict(state)}]:
-                mine = self.optimizer()
-                return _form(groups, state) == _form(mine["param_groups"], mine["state"])
+            case [dict(state)]:
+                try:
+                    return _form(state) == _form(self.optimizer())
+                except (KeyError, TypeError, AttributeError):  # not the state of an optimizer
+                    return False
         return False
 
 
-def _form(groups: Any, state: Any) -> tuple[Any, ...]:
-    """Sizes and options of the param groups, and what pruning keeps of them, whatever the values."""
-    unnamed = {"param_names", "initial_lr"}
-    kept = {str(key) for entry in state.values() for key in entry if str(key).startswith("softprune.")}
-    control = any(key.startswith("softprune.control") for key in kept)
-    pruning = {key for key in kept if not key.startswith("softprune.control")}
-    return [(len(group["params"]), set(group) - unnamed) for group in groups], control, pruning
+def _form(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The sizes of the param groups, what tells one optimizer from another, and which entries are the pruner's."""
+    groups = [(len(group["params"]), {"momentum", "betas"} & set(group)) for group in state["param_groups"]]
+    entries = {str(key) for values in state["state"].values() for key in values}
+    ours = {".".join(key.split(".")[:2]) for key in entries if key.startswith("softprune.")}
+    return groups, ours
 
 
 def newest(folder: Folder, expected: Expected, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:

@@ -17,7 +17,7 @@ from softprune.schedules.curves import Cosine
 from softprune.training import plots
 from softprune.training.entries import LrCurve
 from softprune.training.names import LR_CURVES
-from softprune.training.task import Rate
+from softprune.training.rate import Rate
 
 
 def tabulate_and_draw(

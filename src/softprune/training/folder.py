@@ -77,11 +77,7 @@ class Folder:
             folder = cls(Path("runs") / f"{stem}-{number}")
             try:
                 folder.path.mkdir(parents=True)
-            except FileExistsError:
-                if not folder.path.parent.is_dir():
-                    raise ConfigError(
-                        "Cannot make the folder runs: it is a file. Choose another with `--out`."
-                    ) from None
+            except FileExistsError:  # also if somebody else was faster
                 number += 1
                 continue
             folder._new = True

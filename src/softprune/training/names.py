@@ -237,8 +237,8 @@ DATA = Names(
     [
         Data("digits", "scikit-learn's 1,797 images of 8 × 8 pixels", _digits),
         Data("synthetic", "made up, for smoke tests", _synthetic),
-        Data("idx", "idx:FOLDER, files in MNIST's format", _idx, files=True),
-        Data("folder", "FOLDER with train/ and val/, one folder for each class in both", _folder, files=True),
+        Data("idx:FOLDER", "files in MNIST's format", _idx, files=True),
+        Data("FOLDER", "images in train/ and val/, with a folder for each class in both", _folder, files=True),
     ],
 )
 
@@ -254,7 +254,7 @@ def located(config: Config) -> Config:
     entry, path = _source(config)
     if not entry.files:
         return config
-    return replace(config, data=("idx:" if entry.name == "idx" else "") + str(path.absolute()))
+    return replace(config, data=entry.name.replace("FOLDER", str(path.absolute())))
 
 
 def _source(config: Config) -> tuple[Data, Path]:
@@ -262,7 +262,7 @@ def _source(config: Config) -> tuple[Data, Path]:
     prefix, colon, place = config.data.partition(":")
     if config.data in DATA and not DATA[config.data].files:
         return DATA[config.data], Path()
-    entry, place = (DATA["idx"], place) if prefix == "idx" and colon else (DATA["folder"], config.data)
+    entry, place = (DATA["idx:FOLDER"], place) if prefix == "idx" and colon else (DATA["FOLDER"], config.data)
     try:
         return entry, Path(place).expanduser()
     except RuntimeError:  # ~nobody

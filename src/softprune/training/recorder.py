@@ -47,16 +47,12 @@ class Recorder(PruningCallback):
     def steps(self, trainer: Trainer) -> int:
         return trainer.global_step
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        self._outputs = outputs
-        super().on_train_batch_end(trainer, pl_module, outputs, *_)
-
-    def record(self, trainer: Trainer, pl_module: Task, numbers: Mapping[str, float]) -> None:  # type: ignore[override]
-        step, self._loss = trainer.global_step, float(self._outputs["loss"])
+    def record(self, trainer: Trainer, pl_module: Task, outputs: Any, numbers: Mapping[str, float]) -> None:  # type: ignore[override]
+        step, self._loss = trainer.global_step, float(outputs["loss"])
         if not math.isfinite(self._loss):
             raise DivergedError(f"The loss is {self._loss} after step {step}. Lower `lr`, or lengthen `warmup`.")
         numbers = {"loss": self._loss, **numbers}
-        super().record(trainer, pl_module, numbers)
+        super().record(trainer, pl_module, outputs, numbers)
         if trainer.is_global_zero:
             self.history.append({"step": step, "lr": pl_module.config.lr * pl_module.rate(step - 1), **numbers})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,39 +16,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import softprune as sp
 from softprune.recipes.config import Config
-from softprune.schedules.curves import Curve
 from softprune.training import names, settings
 from softprune.training.entries import Asked
-
-
-@dataclass(frozen=True)
-class Rate:
-    """The learning rate of a step as a share of its peak: linear warm-up, then ``curve`` over the other steps, which
-    changes every ``hold`` steps.
-
-    >>> from softprune.schedules.curves import Cosine
-    >>> rate = Rate(Cosine(), steps=6, warmup=2)
-    >>> [round(rate(step), 2) for step in range(6)]
-    [0.5, 1.0, 1.0, 0.85, 0.5, 0.15]
-    """
-
-    curve: Curve
-    steps: int
-    warmup: int = 0
-    hold: int = 1
-
-    def __call__(self, step: int) -> float:
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        done = step // self.hold * self.hold - self.warmup
-        return self.curve(min(1.0, done / (self.steps - self.warmup)))
-
-    @classmethod
-    def of(cls, config: Config, batches: int) -> Rate:
-        """That of a run whose epochs have ``batches`` steps."""
-        entry = names.LR_CURVES.find(config.lr_curve)
-        hold = batches if entry.by_epoch else 1
-        return cls(entry.curve, config.epochs * batches, config.warmup * batches, hold)
+from softprune.training.rate import Rate
 
 
 class Task(LightningModule):
@@ -128,9 +98,9 @@ class Task(LightningModule):
         groups: list[dict[str, Any]] = [{"params": list(self.network.named_parameters())}]
         if trained is not None:
             decay = config.weight_decay if config.threshold_decay is None else config.threshold_decay
-            decays = {"s": decay, "b": decay if config.blend_decay is None else config.blend_decay}
+            own = {} if config.blend_decay is None else {"b": config.blend_decay}
             groups += [
-                {"params": [(f"threshold.{name}", p)], "weight_decay": decays[name]}
+                {"params": [(f"threshold.{name}", p)], "weight_decay": own.get(name, decay)}
                 for name, p in trained.named_parameters()
             ]
         return names.OPTIMIZERS.find(config.optimizer).build(groups, config)

@@ -32,7 +32,7 @@ def training(
     config: Config, folder: Path, task: Task, callbacks: Sequence[Callback], reader: AtomicCheckpointIO
 ) -> Trainer:
     """One long epoch, validated every ``task.batches``, whose logs and checkpoints are in the run's folder."""
-    return _trainer(
+    return build(
         config,
         devices=config.devices,
         num_nodes=config.nodes,
@@ -51,14 +51,14 @@ def training(
 
 def measuring(config: Config) -> Trainer:
     """On one device, without logs."""
-    return _trainer(config, devices=1)
+    return build(config, devices=1)
 
 
 def rehearse(config: Config) -> None:
     """Build all that needs no data, without memory for weights: what cannot be is refused before anything is made."""
     on_meta(config)
     strategy = "auto" if config.strategy == "fsdp" else config.strategy
-    _trainer(config, devices=config.devices, num_nodes=config.nodes, strategy=strategy)
+    build(config, devices=config.devices, num_nodes=config.nodes, strategy=strategy)
 
 
 def on_meta(config: Config) -> Any:
@@ -67,9 +67,9 @@ def on_meta(config: Config) -> Any:
         return Task(config, classes=10, channels=3, batches=1).configure_optimizers()["optimizer"]
 
 
-def _trainer(config: Config, **options: Any) -> Trainer:
+def build(config: Config, **options: Any) -> Trainer:
     """The one place where a Trainer is built: what Lightning refuses here are settings."""
-    _quieten()
+    quieten()
     check_nodes(config.nodes)
     try:
         return Trainer(
@@ -99,7 +99,7 @@ def _strategy(config: Config) -> Strategy | str:
     )
 
 
-def _quieten() -> None:
+def quieten() -> None:
     """Keep Lightning's advice out of the progress bar: the choices it advises on are ours, not the user's."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
