@@ -8,6 +8,7 @@ from torch import nn
 
 import softprune as sp
 from oracles import network, refused
+from proxes import Rows
 
 
 def test_parameters_that_the_optimizer_does_not_hold():
@@ -143,3 +144,22 @@ def test_a_pruner_that_cannot_be_built_claims_nothing(monkeypatch):
 @pytest.mark.parametrize("d", [-0.1, float("nan"), float("inf")])
 def test_a_schedule_that_gives_no_threshold(d):
     refused(lambda: pruner(threshold=lambda step: d), "A threshold must be >= 0 and finite. <function")
+
+
+@pytest.fixture
+def one_process():
+    """A process group of its own, so that parameters can be sharded."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_prox_that_does_not_map_weights_one_by_one_is_refused_on_shards():
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(network(), mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), optimizer, threshold=sp.Constant(0.1))
+    refused(lambda: build(prox=Rows()), "Cannot use Rows() with sharded parameters.", TypeError)
+    assert build().sparsity() > 0

@@ -64,9 +64,7 @@ def test_wrong_arguments_are_refused(arguments, text):
 
 
 def test_a_budget_by_its_name_is_refused():
-    text = (
-        "`TargetSparsity(budget=...)` must be {name: sparsity}, `sp.uniform`, `sp.erdos_renyi` or `sp.erk`. Got 'erk'."
-    )
+    text = "(budget=...)` must be {name: sparsity}, `sp.uniform`, `sp.erdos_renyi` or `sp.erk`. Got 'erk'."
     refused(lambda: run(target=0.9, budget="erk"), text)
 
 
