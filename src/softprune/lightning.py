@@ -14,14 +14,16 @@ from typing import Any
 from weakref import WeakSet
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import nn
 
 import softprune as sp
-from softprune.errors import ArgumentError
-from softprune.pruner import checks
-from softprune.thresholds.target import Controller
+from softprune.errors import ArgumentError, needs
+from softprune.pruner import registry
+
+needs("lightning.pytorch", "Lightning", "softprune.lightning")
+
+from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402 - after the sentence that it is missing
+from lightning.pytorch.callbacks import GradientAccumulationScheduler  # noqa: E402
 
 _built: WeakSet[sp.Pruner] = WeakSet()  # by callbacks
 
@@ -30,13 +32,20 @@ class PruningCallback(Callback):
     """Builds a pruner when training starts, logs what it does, prints a report at the end.
 
     Give a ``threshold``, or ``build(params, steps) -> threshold`` where it depends on the number of optimizer steps,
-    which Lightning counts. With neither, the module's own ``pl_module.pruner`` is logged. A trainable threshold needs
+    which Lightning counts. With neither, the module's own ``pl_module.pruner`` is logged. A trained threshold needs
     the module's help: its parameters belong into ``configure_optimizers``, so build threshold and pruner there.
 
     Sparsity, threshold and penalty are logged every ``Trainer(log_every_n_steps=...)`` steps and shown in the progress
     bar; those of a second callback as ``sparsity_2`` and so on. After training, ``report`` holds the report and the
     module exactly sparse weights. ``pruner`` stays attached, so that a checkpoint saved after ``fit`` resumes too,
     until the module is fitted again or ``pruner.detach()``.
+
+    Args:
+        threshold: where d comes from: a schedule, ``LATS``, ``TargetSparsity``.
+        build: ``build(params, steps) -> threshold``, instead of it.
+        include: patterns of parameters to prune, as in ``sp.select``.
+        exclude: patterns of parameters to leave alone.
+        verbose: print the report after training.
     """
 
     def __init__(
@@ -63,11 +72,10 @@ class PruningCallback(Callback):
         """Every fit begins anew, also after one that failed, and before Lightning loads a checkpoint's weights. Pruners
         of the module itself go when it builds others: in this fit, if it does so in ``configure_optimizers``."""
         if stage == "fit":
-            for pruner in {checks.pruner_of(p) for p in pl_module.parameters()} - {None}:
+            for pruner in {registry.pruner_of(p) for p in pl_module.parameters()} - {None}:
+                registry.replaceable(pruner)
                 if pruner in _built:
-                    pruner.detach()
-                else:
-                    checks.replaceable(pruner)
+                    registry.make_way(pruner)
             self.pruner = self.report = self._logged = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -150,13 +158,9 @@ def _steps(trainer: Trainer, module: LightningModule) -> int:
 def measurements(pruner: sp.Pruner) -> dict[str, float]:
     """Sparsity, threshold and implied penalty as plain numbers; means where layers differ. Without a learning rate
     there is no penalty. With a target sparsity also the final sparsity that is forecast."""
-    numbers = {"sparsity": pruner.sparsity(), "threshold": _mean(pruner.threshold)}
-    if math.isfinite(penalty := _mean(pruner.penalty)):
+    numbers = {"sparsity": pruner.sparsity(), "threshold": statistics.fmean(pruner.threshold.values())}
+    if math.isfinite(penalty := statistics.fmean(pruner.penalty.values())):
         numbers["penalty"] = penalty
-    if isinstance(pruner.source, Controller) and pruner.source.forecast is not None:
-        numbers["forecast"] = pruner.source.forecast
+    if pruner.rule.forecast is not None:
+        numbers["forecast"] = pruner.rule.forecast
     return numbers
-
-
-def _mean(value: float | dict[str, float]) -> float:
-    return statistics.fmean(value.values()) if isinstance(value, dict) else value

@@ -105,7 +105,7 @@ def test_the_history_is_whole(complete):
         after["penalty"] * after["lr"] == pytest.approx(after["threshold"] - before["threshold"])
         for before, after in pairwise(steps)
     )
-    assert [row["left"] is None for row in rows if "accuracy" in row] == [True, False, False]
+    assert [row["dropped"] is None for row in rows if "accuracy" in row] == [True, False, False]
 
 
 def test_a_complete_run_is_not_trained_again(complete):
@@ -272,10 +272,10 @@ def test_a_full_disk_says_so_and_keeps_the_checkpoint_before(tmp_path):
 def test_the_report_says_who_left_since_the_validation_before(tmp_path):
     run = Run.create(tmp_path / "run", SHORT)
     train(run)
-    last = [row for row in history.read(run.folder / "history.jsonl") if "left" in row][-1]
+    last = [row for row in history.read(run.folder / "history.jsonl") if "dropped" in row][-1]
     report = run.outcome["report"]
-    assert (report["left"], report["returned"]) == (last["left"], last["returned"])
-    assert report["left"] > 0
+    assert (report["dropped"], report["regrown"]) == (last["dropped"], last["regrown"])
+    assert report["dropped"] > 0
 
 
 def test_a_power_cut_in_the_middle_of_a_line_and_of_a_checkpoint(tmp_path):

@@ -37,6 +37,13 @@ def replaceable(pruner: Any) -> None:
     _replaceable.add(pruner)
 
 
+def make_way(pruner: Any) -> None:
+    """Detach a pruner for another one; that it ends early is no news then."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pruner.detach()
+
+
 def is_free(p: Tensor) -> bool:
     """Whether a parameter may be pruned by somebody new. A replaceable pruner lets go of it; a dead one, which its
     optimizer keeps by their references to each other, is collected; any other keeps it."""
@@ -44,9 +51,7 @@ def is_free(p: Tensor) -> bool:
     if pruner is None:
         return True
     if pruner in _replaceable:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it ends early is no news
-            pruner.detach()
+        make_way(pruner)
         return True
     del pruner
     gc.collect()

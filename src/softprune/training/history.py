@@ -1,7 +1,8 @@
 """What happened on the way: rows of numbers, one line of JSON each. No torch.
 
 A row of the training curve has step, lr, loss and, where there is a pruner, sparsity, threshold and penalty; one of a
-validation has step, accuracy, and ``left`` and ``returned``: weights dropped and regrown since the validation before.
+validation has step, accuracy, and ``dropped`` and ``regrown``: weights that became zero, and that stopped being zero,
+since the validation before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from softprune.training.files import write_text
 
 Row = dict[str, float | None]
+
+_RENAMED = {"left": "dropped", "returned": "regrown"}  # as they were called before November 2026
 
 
 def read(path: Path) -> list[Row]:
@@ -29,7 +32,7 @@ def _row(line: bytes) -> Row | None:
         return None
     if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not all(map(_number, row.values())):
         return None
-    return row
+    return {_RENAMED.get(str(key), str(key)): value for key, value in row.items()}
 
 
 def _number(value: object) -> bool:

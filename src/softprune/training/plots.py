@@ -24,7 +24,7 @@ def draw(folder: Path, rows: Sequence[history.Row], report: sp.Report, target: f
         save(_threshold(rows), folder / "threshold.png")
         save(_sparsity(rows, target), folder / "sparsity.png")
         save(_layers(report), folder / "layers.png")
-    if turnover := history.curve(rows, "left", "returned"):
+    if turnover := history.curve(rows, "dropped", "regrown"):
         save(_turnover(turnover), folder / "turnover.png")
 
 
@@ -90,8 +90,8 @@ def _layers(report: sp.Report) -> Figure:
 
 def _turnover(rows: Sequence[dict[str, float]]) -> Figure:
     figure, axes = _one()
-    axes.plot([row["step"] for row in rows], [row["left"] for row in rows], label="dropped")
-    axes.plot([row["step"] for row in rows], [row["returned"] for row in rows], label="regrown")
+    axes.plot([row["step"] for row in rows], [row["dropped"] for row in rows], label="dropped")
+    axes.plot([row["step"] for row in rows], [row["regrown"] for row in rows], label="regrown")
     axes.set(title="weights dropped and regrown between validations", xlabel="step", yscale="symlog")
     axes.legend(frameon=False)
     return figure

@@ -62,8 +62,9 @@ class Recorder(PruningCallback):
         accuracy = float(trainer.callback_metrics["accuracy"])
         row: dict[str, float | None] = {"step": trainer.global_step, "accuracy": accuracy}
         if self.pruner is not None:
-            self.report = sp.summarize(self.pruner)
-            row |= {"left": self.report.left, "returned": self.report.returned}
+            earlier, report = self.report, sp.summarize(self.pruner)
+            self.report = report if earlier is None else report.since(earlier)
+            row |= {"dropped": self.report.dropped, "regrown": self.report.regrown}
         if trainer.is_global_zero:
             self.history.append(row)
         if self.say is not None:

@@ -64,6 +64,6 @@ def _remarks(report: sp.Report, rows: list[history.Row]) -> list[str]:
     remarks = []
     if penalties := [row["penalty"] for row in history.curve(rows, "penalty")]:
         remarks.append(f"The implied L1 penalty was {statistics.fmean(penalties):.4g} on average over the run.")
-    if report.left is not None:
-        remarks.append("Weights that left (became zero) and came back are those of the last epoch.")
+    if report.dropped is not None:
+        remarks.append("Weights dropped (that became zero) and regrown are those of the last epoch.")
     return remarks
