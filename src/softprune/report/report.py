@@ -65,7 +65,8 @@ class Report:
         layers: the pruned parameters.
         not_pruned: {name: size} of all the others.
         step: completed optimizer steps; None where there is no pruner.
-        penalty: the L1 penalty that the last step implied; None where parameters differ, or there is no pruner.
+        penalty: the L1 penalty that the last step implied; None where parameters differ, the learning rate is zero, or
+            there is no pruner.
     """
 
     layers: tuple[Layer, ...]
@@ -232,7 +233,7 @@ def _of_pruner(pruner: Pruner) -> Report:
         p, alive = pruner.params[name], w != 0
         zeros = _count(~alive, p)
         layers.append(Layer(name, tuple(p.shape), p.numel(), zeros, thresholds[name], mask=Mask(alive, p)))
-    shared = all(math.isclose(penalty, penalties[0]) for penalty in penalties)
+    shared = math.isfinite(penalties[0]) and all(math.isclose(penalty, penalties[0]) for penalty in penalties)
     return Report(tuple(layers), _not_pruned(pruner), pruner.step, penalties[0] if shared else None)
 
 
