@@ -117,10 +117,12 @@ class Expected:
         elif not self._same_form(checkpoint):
             raise CheckpointError(f"{path} is the checkpoint of another optimizer or method.")
 
-    def _check_settings(self, path: Path, settings: Mapping[str, Any]) -> None:
-        """A setting that was not known when the checkpoint was made had its default."""
-        mine, theirs = self.config.shaping(), Config().shaping() | settings
-        if other := [f"{name}={as_text(value)}" for name, value in theirs.items() if mine.get(name, value) != value]:
+    def _check_settings(self, path: Path, settings: dict[str, Any]) -> None:
+        """A setting that was not known when the checkpoint was made had its default. Values are compared as text, since
+        a stranger's may be tensors."""
+        theirs = Config().shaping() | settings
+        mine = {name: as_text(value) for name, value in self.config.shaping().items()}
+        if other := [f"{name}={as_text(theirs[name])}" for name in mine if as_text(theirs[name]) != mine[name]]:
             raise CheckpointError(f"{path} is the checkpoint of a run with other settings: {listing(other, most=4)}.")
 
     def _same_form(self, checkpoint: Mapping[str, Any]) -> bool:

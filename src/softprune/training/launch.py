@@ -17,13 +17,18 @@ def first_process() -> bool:
 
 def processes() -> int:
     """How many processes torchrun, Lightning or Slurm launched; 1 where nobody launched any."""
-    return max(_number("WORLD_SIZE"), _number("SLURM_NTASKS"))
+    return max(_number("WORLD_SIZE"), _number("SLURM_STEP_NUM_TASKS"))
+
+
+def _launched() -> bool:
+    """Whether anything says that there may be other processes."""
+    return processes() > 1 or "MASTER_ADDR" in os.environ or "SLURM_NTASKS" in os.environ
 
 
 def forget_leftovers(say: Callable[[str], None]) -> None:
-    """Ranks that another program left in the environment say nothing about a launch of one process: without this,
-    each of these would take itself for a follower and wait for a first process to make the folder."""
-    if processes() > 1 or "MASTER_ADDR" in os.environ:
+    """Drop ranks that another program left in the environment, where nobody launched several processes: a lone process
+    of rank 1 would leave folder and report to a first one that does not exist."""
+    if _launched():
         return
     for name in _RANKS:
         if os.environ.get(name, "0") != "0":
@@ -32,7 +37,7 @@ def forget_leftovers(say: Callable[[str], None]) -> None:
 
 def check_nodes(nodes: int) -> None:
     """Refuse several nodes that nobody launches: Lightning would wait for them."""
-    if nodes > 1 and processes() == 1 and "MASTER_ADDR" not in os.environ:
+    if nodes > 1 and not _launched():
         raise ConfigError(
             f"`nodes={nodes}` needs a launcher that starts the command on every node. Use torchrun or Slurm, or set "
             "MASTER_ADDR and NODE_RANK."

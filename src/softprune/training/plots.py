@@ -56,7 +56,7 @@ def _threshold(rows: Sequence[history.Row]) -> Figure:
         right.set_ylim(low, high)
         penalties = [row | {"penalty": min(max(row["penalty"], low), high)} for row in penalties]
     _line(right, penalties, "penalty")
-    right.set(title="implied L1 penalty μ (outliers are cut off)", xlabel="step")
+    right.set(title="implied L1 penalty μ, without outliers", xlabel="step")
     for axes in (left, right):
         _plain(axes)
     return figure
