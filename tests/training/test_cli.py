@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import softprune
 from softprune import __main__, cli, recipes
 from softprune.errors import UserError
-from softprune.training import settings
+from softprune.training import settings, trainer
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -155,10 +155,14 @@ def test_frontiers_keep_apart(tmp_path, monkeypatch, run):
     assert not Path("new").exists()
 
 
-def test_a_frontier_of_targets_ends_at_them(tmp_path):
+def test_a_frontier_of_targets_ends_at_them(tmp_path, monkeypatch):
+    rehearsed = []
+    build = trainer.on_meta
+    monkeypatch.setattr(trainer, "on_meta", lambda config: rehearsed.append(config.target) or build(config))
     code, output = call("frontier", *TINY, "--targets", "0.5,0.9", "--out", tmp_path)
     assert code == 0
     assert "| 0.9 | 90.0" in output
+    assert rehearsed == [0.5, 0.9]
     assert [round(row["sparsity"], 3) for row in json.loads((tmp_path / "frontier.json").read_text())] == [0.5, 0.9]
 
 

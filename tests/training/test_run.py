@@ -12,6 +12,7 @@ import zipfile
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -76,7 +77,7 @@ def test_the_folder_of_a_complete_run(complete):
         "plots/threshold.png",
         "plots/turnover.png",
     } <= names
-    assert any(name.startswith("tensorboard/events") for name in names)
+    assert len([name for name in names if name.startswith("tensorboard/events")]) == 1
     assert not [name for name in names if name.split("/")[-1].startswith(".")]  # nothing half-written
     assert Config.from_json((complete.folder / "config.json").read_text()) == SHORT
 
@@ -506,3 +507,11 @@ def test_every_curve_trains_and_the_threshold_ends_at_its_final_value(tmp_path, 
     rows = history.curve(history.read(run.folder / "history.jsonl"), "threshold", "lr")
     assert rows[-1]["threshold"] == pytest.approx(0.04)
     assert (rows[-1]["lr"] < 0.1) == (curve != "constant")
+
+
+def test_report_md_gives_the_mean_penalty_and_says_what_turnover_is_of(complete):
+    text = (complete.folder / "report.md").read_text(encoding="utf-8")
+    assert "are those of the last epoch." in text
+    assert "the last step implied" not in text
+    penalties = [row["penalty"] for row in history.curve(history.read(complete.folder / "history.jsonl"), "penalty")]
+    assert f"The implied L1 penalty was {fmean(penalties):.4g} on average over the run." in text

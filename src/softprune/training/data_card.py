@@ -50,7 +50,8 @@ class DataCard:
             if wrong := [name for name in hints if not fits(values.get(name), hints[name])] or values.keys() - hints:
                 raise ConfigError(f"`{min(wrong)}` is missing, unknown or of the wrong type.")
             restored: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-            card = cls(**restored)
+            moments = {name: tuple(map(float, restored[name])) for name in ("mean", "std")}
+            card = cls(**restored | moments)
             if not len(card.mean) == len(card.std) == card.shape[0]:
                 raise ConfigError(f"`mean` and `std` must have a number for each of {card.shape[0]} channels.")
             return card
