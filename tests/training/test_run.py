@@ -16,11 +16,11 @@ from statistics import fmean
 
 import pytest
 import torch
-from run_helpers import At, train
 from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from run_helpers import At, train
 from softprune import recipes
 from softprune.cli import app
 from softprune.errors import CheckpointError, ConfigError
