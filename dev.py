@@ -24,7 +24,7 @@ TEST = [
     ["mypy"],
     ["lint-imports", "--no-logo"],
     ["mkdocs", "build", "--strict", "--quiet"],
-    ["pytest", "-q", "--durations=10"],
+    ["pytest", "-q", "--durations=10", "-n", "2", "--dist", "loadfile"],
 ]
 
 

@@ -28,6 +28,7 @@ from lightning.pytorch import Callback
 
 from softprune import data, recipes
 from softprune.training import history
+from softprune.training.recorder import interval
 from softprune.training.run import Run
 from summary import constancy
 
@@ -128,7 +129,7 @@ class Pull(Callback):
         self._gradient = gradient.detach()
 
     def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
-        if self._gradient is None or trainer.global_step % history.interval(task.steps):
+        if self._gradient is None or trainer.global_step % interval(task.steps):
             return
         threshold = task.pruner.rule.threshold
         decay = next(
@@ -169,7 +170,7 @@ def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
     begin, pull = time.perf_counter(), Pull()
     with tempfile.TemporaryDirectory() as out:
         run = Run.create(Path(out) / "run", config)
-        outcome = run.train(say=lambda _: None, progress=False, callbacks=[pull], images=_images)
+        outcome = run.train(say=lambda _: None, callbacks=[pull], images=_images)
         points = history.read(run.folder / "history.jsonl")
         complete = run.outcome
     assert complete is not None

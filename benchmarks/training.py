@@ -25,10 +25,10 @@ from torch.utils.data import DataLoader
 from image_pipeline import make_images
 from softprune import data, recipes
 from softprune.recipes.config import Config
-from softprune.training.images import Images
 from softprune.training.run import Run
-from softprune.training.task import Task, plain_trainer
-from softprune.training.trainer import quieten
+from softprune.training.stream import Images
+from softprune.training.task import Task
+from softprune.training.trainer import build, quieten
 
 CUDA = torch.cuda.is_available()
 
@@ -63,7 +63,7 @@ def cifar10(folder: Path, config: Config, small: str) -> tuple[dict[str, object]
         batches = sum(1 for path in (folder / "train").rglob("*") if path.is_file()) // config.batch
         clock = Clock(batches)
         begin = time.perf_counter()
-        outcome = run.train(progress=False, callbacks=[clock])
+        outcome = run.train(callbacks=[clock])
         wall = time.perf_counter() - begin
         complete = run.outcome
     return {
@@ -112,9 +112,7 @@ def train(module: Images, steps: int) -> float:
     config, images = module.config, module.images
     task = Task(config, len(images.classes), images.shape[0], module.batches())
     clock = Clock(max(1, steps // 5))
-    trainer = plain_trainer(
-        config, max_steps=steps, limit_val_batches=0, use_distributed_sampler=False, callbacks=[clock]
-    )
+    trainer = build(config, max_steps=steps, limit_val_batches=0, use_distributed_sampler=False, callbacks=[clock])
     trainer.fit(task, module)
     return clock.seconds_a_step()
 

@@ -24,7 +24,7 @@ pytestmark = [
 def test_the_command_trains_every_method(method, tmp_path):
     recipe, more = ("slats", ["target=0.9"]) if method == "target" else (method, [])
     config = recipes.get(f"digits/{recipe}").config.override([*more, "epochs=2", "precision=bf16-mixed"])
-    outcome = Run.create(tmp_path / "run", config).train(say=lambda _: None, progress=False)
+    outcome = Run.create(tmp_path / "run", config).train(say=lambda _: None)
     assert outcome.accuracy > 0.1
 
 
@@ -81,5 +81,5 @@ def test_lightning_does_not_wait_for_the_device_at_every_step(tmp_path, monkeypa
     waits, item = [], torch.Tensor.item
     monkeypatch.setattr(torch.Tensor, "item", lambda self: waits.append(self.is_cuda) or item(self))
     config = recipes.get("digits/slats").config.override(["epochs=10"])
-    Run.create(tmp_path / "run", config).train(say=lambda _: None, progress=True)
+    Run.create(tmp_path / "run", config).train(say=lambda _: None, progress="bar")
     assert sum(waits) < 100  # seven at each of eleven validations, and none at the 210 steps

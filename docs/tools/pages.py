@@ -12,8 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from softprune.recipes import RECIPES, Recipe
 from softprune.recipes.config import Config
+from softprune.training.settings import CHOICES, meanings
 
-MEANINGS = Config().meanings()  # every setting, written ``name=default`` -> what it means
+MEANINGS = meanings(Config())  # every setting, written ``name=default`` -> what it means
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -34,6 +35,16 @@ defaults below hold where it does not. `softprune recipes NAME` shows all settin
 chosen method does not read is refused.
 
 {_table(("setting", "default", "meaning"), rows)}
+
+{"".join(_names(setting) for setting in CHOICES)}"""
+
+
+def _names(setting: str) -> str:
+    rows = [(f"`{entry.name}`", entry.about) for entry in CHOICES[setting].values()]
+    return f"""## {setting}
+
+{_table(("name", "what it is"), rows)}
+
 """
 
 
