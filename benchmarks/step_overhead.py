@@ -22,6 +22,7 @@ import gc
 import json
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -34,6 +35,7 @@ import softprune as sp
 from softprune.models import resnet18, resnet50
 
 STEPS = 10_000
+warnings.filterwarnings("ignore", message="Pruning ends after")  # a turn is a few steps
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 VARIANTS = ("dense", "softprune", "str", "gpo", "parametrize")
