@@ -77,7 +77,7 @@ RECIPES: list[Recipe] = [
             sine=(0.05, f"{SHORT} 79.6% at 92.5% sparsity"),
         ),
         reproduces="the paper's spiking network, in small: SEW ResNet-18 on CIFAR-10",
-        cost="6 s an epoch on one H200, 6 minutes in all",
+        cost="3.6 s an epoch on one H200, about 4 minutes in all",
     ),
     *family(
         "sew_digits",
