@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import softprune as sp
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config
-from softprune.schedules.curves import Cosine, Curve, Polynomial
+from softprune.schedules.curves import Cosine, Curve, Polynomial, Steps
 from softprune.training.entries import Asked, Data, Gradient, LrCurve, Method, Names, Network, OptimizerName
 
 if TYPE_CHECKING:
@@ -182,10 +182,6 @@ OPTIMIZERS = Names(
 )
 
 
-def _steps(x: float) -> float:
-    return 1.0 if x < 1 / 3 else 0.1 if x < 2 / 3 else 0.01
-
-
 LR_CURVES = Names(
     "lr_curve",
     [
@@ -193,7 +189,7 @@ LR_CURVES = Names(
         LrCurve("epoch-cosine", "the paper's: falls after each epoch", Cosine(), by_epoch=True),
         LrCurve("constant", "stays at its peak", Polynomial(0.0)),
         LrCurve("polynomial", "(1 - x)**0.9", Polynomial(0.9)),
-        LrCurve("step", "a tenth after each third of training", _steps),
+        LrCurve("step", "a tenth after each third of training", Steps(at=(1 / 3, 2 / 3), factor=0.1)),
     ],
 )
 
