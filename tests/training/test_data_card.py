@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from run_helpers import At, train
 from safetensors import safe_open
 
+from run_helpers import At, train
 from softprune import data, recipes
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config

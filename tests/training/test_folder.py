@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_helpers import At, train
 from typer.testing import CliRunner
 
+from run_helpers import At, train
 from softprune import recipes
 from softprune.cli import app
 from softprune.errors import ConfigError, UserError

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from run_helpers import train
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from run_helpers import train
 from softprune.cli import app
 from softprune.errors import CheckpointError
 from softprune.training.run import Run
