@@ -101,3 +101,43 @@ def test_without_a_pruner_the_closure_is_the_users_again():
     run.optimizer.step(closure_of(run, 0, seen))
     run.optimizer.step(closure_of(run, 0, seen))
     assert not (seen[1][1] == 0).any()  # the last layer learns again
+
+
+class Counting(sp.SoftThreshold):
+    """Counts how often w is written."""
+
+    writes = 0
+
+    def write(self, weights, *columns):
+        type(self).writes += 1
+        super().write(weights, *columns)
+
+
+class Perturbing(torch.optim.SGD):
+    """Moves the weights before it asks for the loss, as SAM does."""
+
+    @torch.no_grad()
+    def step(self, closure):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.add_(0.5)
+        return super().step(closure)
+
+
+@pytest.mark.parametrize(("optimizer", "each"), [(torch.optim.SGD, 1), (torch.optim.AdamW, 1), (Perturbing, 2)])
+def test_w_is_written_once_a_step_unless_something_has_moved(optimizer, each):
+    """Trainers such as Lightning pass a closure to every step, which finds w as the last step wrote it."""
+    run = Run.of(lambda groups: optimizer(groups, lr=0.1), prox=Counting())
+    Counting.writes = 0
+    for step in range(4):
+        run.optimizer.step(closure_of(run, step))
+    assert Counting.writes == 4 * each
+
+
+def test_a_closure_sees_what_an_optimizer_moved_before_it_asked():
+    run = Run.of(lambda groups: Perturbing(groups, lr=0.0))
+    before = {name: theta.clone() for name, theta in run.pruner.theta.items()}
+    seen: list = []
+    run.optimizer.step(closure_of(run, 0, seen))
+    for theta, w in zip(before.values(), seen[0], strict=True):
+        torch.testing.assert_close(w, theta + 0.5)  # d = 0 in the first step
