@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter, PercentFormatter
 
 import softprune as sp
 from softprune.training import history
@@ -29,15 +29,20 @@ def draw(folder: Path, rows: Sequence[history.Row], report: sp.Report, target: f
 
 
 def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) -> None:
-    """What is called ``name`` against sparsity: (label, sparsity, value) for each run."""
+    """What is called ``name`` against the weights left, on a logarithmic axis: 98 and 99% sparsity are as far apart as 50
+    and 75%. A point is (label, sparsity, value)."""
     figure, axes = _one()
-    ordered = sorted(points, key=lambda point: point[1])
-    axes.plot([100 * sparsity for _, sparsity, _ in ordered], [value for _, _, value in ordered], marker="o")
-    for i, (label, sparsity, value) in enumerate(ordered):  # above and below in turn, since points may be close
+    ordered = sorted((max(100 * (1 - sparsity), 1e-3), value, label) for label, sparsity, value in points)
+    axes.plot([left for left, _, _ in ordered], [value for _, value, _ in ordered], marker="o")
+    for i, (left, value, label) in enumerate(ordered):  # above and below in turn, since points may be close
         offset = (0, 7) if i % 2 == 0 else (0, -14)
-        axes.annotate(label, (100 * sparsity, value), offset, textcoords="offset points", fontsize=8, ha="center")
+        axes.annotate(label, (left, value), offset, textcoords="offset points", fontsize=8, ha="center")
     axes.margins(0.08, 0.15)
-    axes.set(xlabel="sparsity (%)", ylabel=name, title=f"{name} against sparsity")
+    axes.set(xlabel="weights left (%)", ylabel=name, title=f"{name} against sparsity", xscale="log")
+    axes.invert_xaxis()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     if name == "accuracy":
         axes.yaxis.set_major_formatter(PercentFormatter(1))
     else:
