@@ -20,7 +20,7 @@ from torch import nn
 import softprune as sp
 from softprune.models import resnet50
 from softprune.pruner.hidden import Hidden
-from softprune.thresholds.quantile import Cell, survivors, thresholds
+from softprune.thresholds.quantile import Cell, quantiles, survivors
 
 CUDA = torch.cuda.is_available()
 STEP, REFRESH = 37.7, 100  # ms a compiled step of ResNet-50 at batch 256 on an H200, and steps between solutions
@@ -40,7 +40,7 @@ def measure(weights: int) -> dict[str, float]:
     times = []
     for _ in range(6):
         begin = time.perf_counter()
-        (d,) = thresholds(hidden, [cell])
+        (d,) = quantiles(hidden, [cell])
         alive = sum(survivors(hidden, [d] * len(tensors)))
         times.append(1000 * (time.perf_counter() - begin))
     size = sum(p.numel() for p in hidden.params)

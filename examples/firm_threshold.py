@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import softprune as sp
+from softprune.errors import ArgumentError
 from softprune.prox.base import Level
 
 
@@ -43,7 +44,7 @@ class Firm(sp.Prox):
 
     def __post_init__(self) -> None:
         if not self.c > 1:
-            raise ValueError(f"`Firm(c=...)` must be > 1. Got {self.c}.")
+            raise ArgumentError(f"`Firm(c=...)` must be > 1. Got {self.c}.")
 
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
         (d,) = levels

@@ -4,6 +4,20 @@
     pruner = sp.Pruner(params, optimizer, threshold=sp.TargetSparsity(0.95, steps=T))
 
 Names are imported when they are first used, so that schedules and the command line do not wait for torch.
+
+The rooms, each of which imports only rooms below it (docs/architecture.md has the picture):
+
+    cli, training                   the command: a run and its folder; names become objects
+    lightning, methods              trainers; methods/ is free, for rival methods
+    recipes, spiking                named settings, the paper's tables; spiking networks
+    report                          what came out
+    pruner                          Algorithm 1
+    thresholds                      where d comes from
+    prox, attach                    θ, d -> w; what torch's optimizers do
+    kernels                         many tensors in one launch
+    schedules, selection            step -> d; model -> {name: parameter}
+    models, data, engine            networks; images; engine/ is free, for sparse files and a runtime
+    errors                          sentences for users
 """
 
 from importlib import import_module
@@ -33,7 +47,6 @@ if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a na
     from softprune.schedules.stds import Sine as Sine
     from softprune.selection import select as select
     from softprune.thresholds.base import Threshold as Threshold
-    from softprune.thresholds.base import Trainable as Trainable
     from softprune.thresholds.budgets import erdos_renyi as erdos_renyi
     from softprune.thresholds.budgets import erk as erk
     from softprune.thresholds.budgets import uniform as uniform
@@ -41,6 +54,7 @@ if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a na
     from softprune.thresholds.target import TargetSparsity as TargetSparsity
     from softprune.thresholds.trained import GPO as GPO
     from softprune.thresholds.trained import STR as STR
+    from softprune.thresholds.trained import Trainable as Trainable
 
 __version__ = "0.1.0"
 
@@ -58,11 +72,11 @@ _HOME = {
     "schedules.slats": ("PGH", "SLATS", "CosineLATS"),
     "schedules.stds": ("Linear", "Log2", "Sine"),
     "selection": ("select",),
-    "thresholds.base": ("Threshold", "Trainable"),
+    "thresholds.base": ("Threshold",),
     "thresholds.budgets": ("erdos_renyi", "erk", "uniform"),
     "thresholds.scheduled": ("LATS",),
     "thresholds.target": ("TargetSparsity",),
-    "thresholds.trained": ("GPO", "STR"),
+    "thresholds.trained": ("GPO", "STR", "Trainable"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

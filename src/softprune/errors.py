@@ -1,7 +1,7 @@
 """Sentences for users: error classes, checks of arguments, packages that an extra brings.
 
 Whoever catches ``UserError`` has a message that says what is wrong and what to do; the command prints it without a
-traceback. Every other exception is a defect of this library. Imports the standard library alone; anybody
+traceback. Every exception of another class is a defect of this library. Imports the standard library alone; anybody
 may import it.
 """
 
@@ -25,6 +25,14 @@ class ArgumentError(UserError, ValueError):
     """An invalid argument."""
 
     exit_code = 2
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument of the wrong kind, or one that cannot be used with another."""
+
+
+class UsageError(UserError, RuntimeError):
+    """A call at the wrong time."""
 
 
 class ConfigError(ArgumentError):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _SpectralNorm
 
-from softprune.errors import ArgumentError, listing
+from softprune.errors import ArgumentError, ArgumentTypeError, listing
 
 _LOOK_UP_OR_SCALE = (
     nn.Embedding,
@@ -49,7 +49,7 @@ def select(
     (['0.weight', '3.weight'], ['0.weight'])
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"`select(model)` must be given a module. Got {type(model).__name__}.")
+        raise ArgumentTypeError(f"`select(model)` must be given a module. Got {type(model).__name__}.")
     model = unwrap(model)
     everything = _trained(model)
     chosen = multiplying(model) & everything.keys()
@@ -141,13 +141,13 @@ def _refuse_the_empty(pattern: str, weights: Iterable[str], everything: Iterable
 
 def _checked(argument: str, patterns: Iterable[str], candidates: Iterable[str]) -> list[str]:
     if isinstance(patterns, str):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`select({argument}=...)` must be a list of patterns. Got the string {patterns!r}: "
             f"write `{argument}=[{patterns!r}]`."
         )
     given = list(patterns) if isinstance(patterns, Iterable) else [patterns]
     if not all(isinstance(pattern, str) for pattern in given):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`select({argument}=...)` must be a list of patterns for parameter names, such as 'layer1.*'. Got {given}."
         )
     names = list(candidates)

@@ -8,7 +8,7 @@ from magnitudes import DISTRIBUTIONS, hidden
 from oracles import shrink
 from softprune.kernels import shrink as multi_tensor
 from softprune.kernels.pairs import Pairs
-from softprune.thresholds.quantile import Cell, survivors, thresholds
+from softprune.thresholds.quantile import Cell, quantiles, survivors
 
 pytestmark = [
     pytest.mark.gpu,
@@ -88,7 +88,7 @@ def test_quantiles_are_those_of_the_cpu(name, dtype):
     for device in ("cpu", "cuda"):
         weights = hidden(*(part.to(device) for part in parts))
         assert weights.pairs.launchable == (device == "cuda")
-        d = thresholds(weights, cells, caps)
+        d = quantiles(weights, cells, caps)
         found[device] = d, survivors(weights, [d[0], d[0], d[0], d[1], 0.5])
     assert found["cpu"] == found["cuda"]
 

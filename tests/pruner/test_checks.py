@@ -9,6 +9,7 @@ from torch import nn
 import softprune as sp
 from oracles import network, refused
 from proxes import Rows
+from softprune.errors import UserError
 
 
 def test_parameters_that_the_optimizer_does_not_hold():
@@ -163,3 +164,38 @@ def test_a_prox_that_does_not_map_weights_one_by_one_is_refused_on_shards():
     build = partial(sp.Pruner, sp.select(model), optimizer, threshold=sp.Constant(0.1))
     refused(lambda: build(prox=Rows()), "Cannot use Rows() with sharded parameters.", TypeError)
     assert build().sparsity() > 0
+
+
+def test_wrong_arguments_of_a_trained_threshold():
+    params = sp.select(network())
+    refused(
+        lambda: sp.STR(list(params.values()), init=-2.0), "must be a mapping {name: Parameter}. Got list", TypeError
+    )
+    refused(lambda: sp.STR(params, init=float("nan")), "`STR(init=...)` must be finite. Got nan.")
+    refused(lambda: sp.GPO(params, init="a"), "`GPO(init=...)` must be finite. Got 'a'.")
+
+
+def test_a_schedule_that_gives_no_number():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), optimizer)
+    refused(lambda: build(threshold=lambda step: None), "A threshold must be >= 0 and finite.")
+
+
+@pytest.mark.parametrize("state", [None, 3, {"0.weight": {"theta": 1.0}}])
+def test_what_is_no_state_of_a_pruner(state):
+    model = network()
+    pruner = sp.Pruner(sp.select(model), torch.optim.SGD(model.parameters(), lr=0.1), threshold=sp.Constant(0.1))
+    with pytest.raises((ValueError, TypeError), match=r"takes a mapping|holds no hidden weights"):
+        pruner.load_state_dict(state)
+
+
+def test_every_sentence_for_users_is_a_user_error():
+    """So that a trainer or a command can print it; everything else is a defect."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for arguments in ({"threshold": 0.5}, {"threshold": sp.Constant(0.1), "prox": 3}):
+        with pytest.raises(UserError):
+            sp.Pruner(sp.select(model), optimizer, **arguments)
+    with pytest.raises(UserError):
+        sp.Pruner(sp.select(model), object(), threshold=sp.Constant(0.1))

@@ -7,6 +7,7 @@ import torch
 
 import softprune as sp
 from oracles import network, refused
+from softprune.pruner import registry
 
 
 def test_one_parameter_under_two_pruners_until_the_first_is_detached():
@@ -40,3 +41,16 @@ def test_a_pruner_that_nobody_holds_any_more_is_in_nobodys_way():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.1))
         del optimizer
+
+
+def test_a_pruner_makes_way_only_for_one_that_is_not_refused():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    old = sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.1))
+    registry.replaceable(old)
+    stranger = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    refused(lambda: sp.Pruner(sp.select(model), stranger, threshold=sp.Constant(0.1)), "does not hold '0.weight'")
+    assert registry.pruner_of(model[0].weight) is old
+    new = sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.2))
+    assert registry.pruner_of(model[0].weight) is new
+    assert old.theta == {}

@@ -203,8 +203,15 @@ def test_dropped_and_regrown_weights_are_counted_at_every_size(size):
 def test_reports_that_cannot_be_compared():
     first, other = sp.summarize(Run.of("sgd").pruner), sp.summarize(Run.of("sgd", kind="conv").pruner)
     refused(lambda: first.since(other), "must be a report on the same parameters")
+    model, shape = sp.summarize(network()), "must be a report on the same parameters"
+    refused(lambda: model.since(model), "Got one of a model")
+    wider = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+    optimizer = torch.optim.SGD(wider.parameters(), lr=0.1)
+    refused(
+        lambda: first.since(sp.summarize(sp.Pruner(sp.select(wider), optimizer, threshold=sp.Constant(0.1)))), shape
+    )
     read = sp.Report.from_dict(json.loads(json.dumps(first.to_dict())))
-    refused(lambda: first.since(read), "Got one that was read from a file.")
+    refused(lambda: first.since(read), "Got one of a model, or one that was read from a file.")
 
 
 def test_reports_of_earlier_versions_are_read():
@@ -248,3 +255,25 @@ def test_a_frozen_model_has_a_report():
 
 def test_summarize_takes_a_pruner_or_a_model():
     refused(lambda: sp.summarize([1]), "`summarize` takes a Pruner or a model. Got list.", TypeError)
+
+
+def test_a_model_with_nothing_to_prune():
+    report = sp.summarize(nn.LayerNorm(4))
+    assert str(report).splitlines()[0].split() == ["layer", "shape", "parameters", "zeros", "sparsity"]
+    assert report.to_markdown().splitlines()[1].count("---") == 5
+
+
+def test_the_penalty_of_a_resumed_pruner_is_not_known_before_a_step():
+    run, other = Run.of("sgd"), Run.of("sgd")
+    run.train(range(4))
+    other.optimizer.load_state_dict(run.optimizer.state_dict())
+    assert sp.summarize(other.pruner).penalty is None
+    assert str(sp.summarize(other.pruner)).endswith("After 4 steps.")
+
+
+def test_landing_late_does_not_change_the_penalty_of_the_last_step():
+    run = Run.of("sgd", lambda params: sp.TargetSparsity(0.5, STEPS))
+    run.train(range(STEPS - 1))
+    before = run.pruner.penalty
+    run.pruner.detach()
+    assert run.pruner.penalty == before

@@ -59,3 +59,27 @@ def test_a_curve_that_cannot_be_remembered():
 
     refused(lambda: sp.SLATS(1.0, 10, lr=Curve()), "`SLATS(lr=...)` must be hashable", TypeError)
     refused(lambda: sp.PGH(1.0, 10, 0.1, lr=Curve()), "`PGH(lr=...)` must be hashable", TypeError)
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: sp.SLATS(0.5, 100, lr=0.1), "how the learning rate falls, not how large it is. Got 0.1."),
+        (lambda: sp.PGH(0.5, 100, 0.1, 5), "`PGH(lr=...)` must be a curve h on [0, 1]"),
+        (lambda: sp.PGH(0.5, 100, beta="0.1"), "`PGH(beta=...)` must be > 0 and < 1. Got 0.1."),
+        (lambda: sp.curves.DecayedCosine(1.0), "`DecayedCosine(beta=...)` must be > 0 and < 1. Got 1.0."),
+        (lambda: sp.curves.Decayed(sp.curves.Cosine(), 0.0), "`Decayed(beta=...)` must be > 0 and < 1. Got 0.0."),
+        (
+            lambda: sp.curves.Steps(at="ab"),
+            "shares of training between 0 and 1, as (0.5, 0.75). Got 'ab'.",
+        ),
+    ],
+)
+def test_mistakes_that_a_name_invites(build, text):
+    refused(build, text)
+
+
+def test_the_cosine_curve_is_the_closed_form_whether_it_is_named_or_not():
+    named, unnamed = sp.PGH(0.5, 100, 1e-50, lr=sp.curves.Cosine()), sp.PGH(0.5, 100, 1e-50)
+    assert [named(t) for t in range(101)] == [unnamed(t) for t in range(101)]
+    assert named.stop() == unnamed.stop()

@@ -7,5 +7,5 @@
     state       our entries in ``optimizer.state_dict()``
     future      a scheduler, played forward
 
-Imports ``kernels`` and ``errors``; thresholds, the pruner and rival methods import it.
+Imports ``errors`` alone; thresholds, the pruner and rival methods import it.
 """

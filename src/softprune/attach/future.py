@@ -14,7 +14,7 @@ from typing import Any
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from softprune.attach.wrappers import accelerate_pace, unwrap_scheduler
-from softprune.errors import ArgumentError
+from softprune.errors import ArgumentError, ArgumentTypeError
 
 
 class Future:
@@ -56,7 +56,7 @@ def future_lrs(lr_scheduler: LRScheduler, steps: int, interval: int = 1, groups:
     """The highest learning rate among some param groups, for the next ``steps`` steps, from a copy of the scheduler."""
     pace, lr_scheduler = accelerate_pace(lr_scheduler), unwrap_scheduler(lr_scheduler)
     if isinstance(lr_scheduler, ReduceLROnPlateau):
-        raise TypeError(
+        raise ArgumentTypeError(
             "Cannot play a ReduceLROnPlateau forward. This is because its learning rates are not known in advance. Use "
             "LATS(penalty) or a TargetSparsity without `lr_scheduler`, which read them as they come."
         )

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from softprune.errors import ArgumentError
 
-Rate = float | Tensor
+LearningRate = float | Tensor
 """A learning rate: a number, or a tensor on a device, which only a host sync would read."""
 
 
@@ -35,7 +35,7 @@ def _of_each(params: Iterable[Tensor], optimizer: Optimizer, table: Mapping[int,
         ) from None
 
 
-def rates(optimizer: Optimizer, params: Sequence[Tensor]) -> list[Rate]:
+def rates(optimizer: Optimizer, params: Sequence[Tensor]) -> list[LearningRate]:
     """The learning rate of each parameter: that of its param group, wherever it is by now; nan if there is none.
 
     One on a device stays a tensor there: a copy, since schedulers write to it in place.
@@ -46,7 +46,7 @@ def rates(optimizer: Optimizer, params: Sequence[Tensor]) -> list[Rate]:
     return [lrs[index] for index in group_indices(optimizer, params)]
 
 
-def read(rates: Sequence[Rate]) -> list[float]:
+def read(rates: Sequence[LearningRate]) -> list[float]:
     """Learning rates as numbers: one host sync for each that is on a device."""
     known = {id(rate): float(rate) for rate in rates}
     return [known[id(rate)] for rate in rates]
@@ -61,12 +61,12 @@ def require_lr(owner: str, optimizer: Optimizer) -> None:
         )
 
 
-def on_host(lr: Rate) -> bool:
+def on_host(lr: LearningRate) -> bool:
     """Whether a learning rate can be read without a host sync."""
     return not isinstance(lr, Tensor) or lr.device.type == "cpu"
 
 
-def _rate(lr: Rate | None) -> Rate:
+def _rate(lr: LearningRate | None) -> LearningRate:
     if lr is None:
         return math.nan
     return float(lr) if on_host(lr) else lr.detach().clone()  # type: ignore[union-attr]

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from softprune.attach.lookup import indices
+from softprune.errors import UsageError
 
 PREFIX = "softprune."
 
@@ -113,7 +114,7 @@ def _ours(name: object) -> bool:
 
 def _refuse_unrestored(optimizer: Optimizer, owners: Sequence[Tensor]) -> None:
     if any(holds_entries(optimizer, p) for p in owners):
-        raise RuntimeError(
+        raise UsageError(
             f"A state was loaded, and the pruning was not resumed: {type(optimizer).__name__}.load_state_dict runs no "
             "hooks. Save `pruner.state_dict()` beside the optimizer's, and load it with `pruner.load_state_dict()`."
         )

@@ -11,6 +11,8 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from softprune.errors import ArgumentTypeError
+
 PASS_ON = ("accelerate", "lightning", "pytorch_lightning", "torch")  # whose wrappers only pass steps on
 
 
@@ -21,10 +23,10 @@ def unwrap_optimizer(optimizer: Any) -> Optimizer:
         _refuse_others_inside(optimizer)
         optimizer = inner
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"`Pruner(optimizer=...)` must be a torch.optim.Optimizer. Got {kind}.")
+        raise ArgumentTypeError(f"`Pruner(optimizer=...)` must be a torch.optim.Optimizer. Got {kind}.")
     _refuse_others_inside(optimizer)
     if callable(getattr(optimizer, "eval", None)) and callable(getattr(optimizer, "train", None)):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"Cannot prune under {kind}. This is because a schedule-free optimizer trades the weights for their "
             "average outside of its steps, which would be neither sparse nor θ. Use an optimizer that moves weights in "
             "its steps only."
@@ -37,7 +39,7 @@ def _refuse_others_inside(optimizer: Any) -> None:
         return
     for name, value in vars(optimizer).items():
         if isinstance(value, Optimizer) and value is not optimizer:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"Cannot prune under {type(optimizer).__name__}. This is because it may move weights outside of the "
                 f"steps of the optimizer in it, as Lookahead does, or step that one alone, as SAM does. Give the inner "
                 f"one: `Pruner(params, optimizer.{name}, ...)`."
@@ -49,7 +51,9 @@ def unwrap_scheduler(lr_scheduler: Any) -> LRScheduler:
     while isinstance(inner := getattr(lr_scheduler, "scheduler", None), LRScheduler):
         lr_scheduler = inner
     if not isinstance(lr_scheduler, LRScheduler):
-        raise TypeError(f"`lr_scheduler` must be one of torch.optim.lr_scheduler. Got {type(lr_scheduler).__name__}.")
+        raise ArgumentTypeError(
+            f"`lr_scheduler` must be one of torch.optim.lr_scheduler. Got {type(lr_scheduler).__name__}."
+        )
     return lr_scheduler
 
 

@@ -44,7 +44,7 @@ def placed(column: Column, tensors: Sequence[Tensor]) -> Iterable[Any]:
 
 def is_scalar(column: Column) -> bool:
     """Whether a column has one number for each parameter, not one for each weight."""
-    return isinstance(column, Tensor) or not isinstance(column[0], Tensor)
+    return isinstance(column, Tensor) or not any(isinstance(level, Tensor) for level in column)
 
 
 def floats(column: Column) -> list[float]:

@@ -3,6 +3,7 @@
     pruner      Algorithm 1
     hidden      θ, and its swap with w
     checks      refusals at construction
+    state       what a pruner saves, by name
     registry    which pruner has a parameter
 
 Imports thresholds, prox, attach and kernels; reports, trainers and the command import it.

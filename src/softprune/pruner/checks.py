@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from softprune.attach.state import Entries, holds_entries
-from softprune.errors import ArgumentError, listing
+from softprune.errors import ArgumentError, ArgumentTypeError, UsageError, listing
 from softprune.kernels.sharding import is_sharded
 from softprune.prox.base import Prox
 from softprune.pruner.registry import is_free
@@ -18,13 +18,15 @@ from softprune.thresholds.base import Rule, Threshold
 def factors(threshold: object, prox: object, gradient: object) -> None:
     """Refuse what is no threshold, no prox or no gradient."""
     if not (isinstance(threshold, Threshold) or (callable(threshold) and not isinstance(threshold, type))):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`Pruner(threshold=...)` must be a schedule or a threshold. Got {threshold!r}{_instead(threshold)}."
         )
     if not isinstance(prox, Prox):
-        raise TypeError(f"`Pruner(prox=...)` must be a prox, such as `softprune.SoftThreshold()`. Got {prox!r}.")
+        raise ArgumentTypeError(
+            f"`Pruner(prox=...)` must be a prox, such as `softprune.SoftThreshold()`. Got {prox!r}."
+        )
     if gradient is not None and not callable(gradient):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`Pruner(gradient=...)` must be `softprune.identity` or `softprune.subgradient`. Got {gradient!r}."
         )
 
@@ -39,7 +41,7 @@ def _instead(threshold: object) -> str:
 def prunable(params: Mapping[str, nn.Parameter], optimizer: Optimizer) -> dict[str, nn.Parameter]:
     """``params`` as a dictionary, if they can be pruned under this optimizer."""
     if not isinstance(params, Mapping):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`Pruner(params=...)` must be a mapping {{name: Parameter}}. Got {type(params).__name__}: "
             "write `softprune.select(model)`."
         )
@@ -64,7 +66,7 @@ def _each_once(params: Mapping[str, nn.Parameter]) -> None:
     first: dict[int, str] = {}
     for name, p in params.items():
         if not (isinstance(p, Tensor) and p.is_floating_point()):
-            raise TypeError(f"Cannot prune {name!r}: it is not a floating-point parameter.")
+            raise ArgumentTypeError(f"Cannot prune {name!r}: it is not a floating-point parameter.")
         if (other := first.setdefault(id(p), name)) != name:
             raise ArgumentError(f"{other!r} and {name!r} are one parameter, which cannot be pruned twice. Drop one.")
         if not is_free(p):
@@ -78,17 +80,17 @@ def fit(prox: Prox, rule: Rule, params: Sequence[Tensor]) -> None:
     """Refuse a prox that reads other levels than the rule gives, or claims less than its use needs."""
     kind = type(rule.threshold).__name__
     if len(prox.reads) != len(rule.levels):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{prox} reads {' and '.join(prox.reads)}, and {kind} gives {len(rule.levels)} of them. "
             "Leave `prox` out: each threshold brings the prox that fits it."
         )
     if rule.counts_zeros and not prox.thresholds:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"Cannot use {kind} with {prox}. This is because it takes the weights with |θ| <= d for the zeros, "
             "which this prox does not claim (`Prox.thresholds`). Use a schedule or LATS."
         )
     if not prox.separable and any(map(is_sharded, params)):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"Cannot use {prox} with sharded parameters. This is because each process would map its part alone, and "
             "the prox does not claim that weights are mapped one by one (`Prox.separable`). Use DDP."
         )
@@ -96,14 +98,14 @@ def fit(prox: Prox, rule: Rule, params: Sequence[Tensor]) -> None:
 
 def attached(handles: Sequence[object]) -> None:
     if not handles:
-        raise RuntimeError("A detached pruner has no state. Save or load it before `detach()`.")
+        raise UsageError("A detached pruner has no state. Save or load it before `detach()`.")
 
 
 def hidden_weights(params: Mapping[str, Tensor], entries: Entries) -> None:
     """Refuse a state without hidden weights for these parameters, or with those of another model."""
     for name, p in params.items():
         theta = entries.get(p, {}).get("theta")
-        if theta is None:
+        if not isinstance(theta, Tensor):
             raise ArgumentError(
                 f"Cannot load this state: it holds no hidden weights for {name!r}. It was saved without a pruner, "
                 "or for another model; or torch.distributed.checkpoint dropped them, as it does with "

@@ -19,20 +19,22 @@ parameters hold w = S_d(θ) again. Between steps the model is an ordinary module
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from softprune.attach import hooks
 from softprune.attach import state as optimizer_state
-from softprune.attach.lookup import Rate, rates, read
+from softprune.attach.lookup import LearningRate, rates, read
 from softprune.attach.state import Entries
 from softprune.attach.wrappers import unwrap_optimizer
-from softprune.kernels.columns import beside, floats, take
+from softprune.kernels.columns import Columns, beside, floats, take
 from softprune.kernels.pairs import Pairs
 from softprune.kernels.sharding import local, totals
 from softprune.prox.base import Prox
@@ -43,6 +45,14 @@ from softprune.pruner.hidden import Hidden
 from softprune.schedules.penalty import quotient
 from softprune.thresholds.base import Threshold
 from softprune.thresholds.scheduled import Scheduled
+
+
+class _Step(NamedTuple):
+    """What the last step did to d, and its learning rates: what the implied penalty is made of."""
+
+    before: Columns
+    after: Columns
+    lrs: list[LearningRate]
 
 
 class Pruner:
@@ -88,6 +98,7 @@ class Pruner:
         threshold = threshold if isinstance(threshold, Threshold) else Scheduled(threshold)
         self.optimizer = unwrap_optimizer(optimizer)
         self.params = checks.prunable(params, self.optimizer)
+        registry.vacate(self.params.values())
         self.prox = threshold.mapping(prox)
         self.gradient = gradient or threshold.gradient
 
@@ -95,9 +106,9 @@ class Pruner:
         self._hidden = Hidden(self.params)
         self.rule = threshold.bind(self._hidden, self.optimizer)
         checks.fit(self.prox, self.rule, self._hidden.params)
-        self._previous = self.rule.levels  # d(t − 1)
-        self._lrs: list[Rate] = [0.0] * len(self.params)
-        self._fresh = True  # nobody has moved θ since w was written
+        self._handles: list[RemovableHandle] = []
+        self._last = _Step(self.rule.levels, self.rule.levels, [0.0] * len(self.params))
+        self._evaluations = 0  # of the closure, in this step
         with torch.no_grad():
             self._write()
         self._attach()
@@ -110,32 +121,33 @@ class Pruner:
         if not has_closure:
             self._turn_gradients()  # Δθ ← dL/dw ⊙ ∂w/∂θ
         self._hidden.reveal()  # and the optimizer: θ ← θ − η (Δθ + λθ)
-        self._fresh = True
+        self._evaluations = 0
 
     @torch.no_grad()
     def _after_step(self, counts: bool) -> None:
         self._hidden.conceal()
         if counts:
             self.step += 1
-            self._lrs = rates(self.optimizer, self._hidden.params)
-            self._previous = self.rule.levels
-            self.rule.advance(self.step, self._lrs)  # d ← g(t/T)·D, ...
+            before, lrs = self.rule.levels, rates(self.optimizer, self._hidden.params)
+            self.rule.advance(self.step, lrs)  # d ← g(t/T)·D, ...
+            self._last = _Step(before, self.rule.levels, lrs)
         self._write()  # w ← S_d(θ)
         self._clear_trained()
 
     @torch.no_grad()
     def _evaluate(self, closure: hooks.Closure) -> Any:
-        """The loss of a closure, on w: however often the optimizer asks, and wherever θ is by then."""
+        """The loss of a closure, on w: however often the optimizer asks, and wherever θ is by then. The first time it
+        asks, w is as the last step wrote it, unless the optimizer has moved θ."""
         moved = self._hidden.conceal()
-        if moved or not self._fresh:
+        if moved or self._evaluations > 0:
             self.rule.reread()
             self._write()
+        self._evaluations += 1
         self._clear_trained()
         with torch.enable_grad():
             loss = closure()
         self._turn_gradients()
         self._hidden.reveal()
-        self._fresh = False
         return loss
 
     def _turn_gradients(self) -> None:
@@ -181,13 +193,15 @@ class Pruner:
 
     @property
     def penalty(self) -> dict[str, float]:
-        """The L1 penalty μ = (d(t+1) − d(t)) / η(t) that the last step implied, by name; zero before any step.
+        """The L1 penalty μ = (d(t+1) − d(t)) / η(t) that the last step implied, by name; zero before any step, and nan
+        where a state was loaded and no step made since.
 
         It is meant for plain SGD. With momentum m a gradient counts 1 / (1 − m) times, the threshold once: the loss is
         balanced against (1 − m)·μ.
         """
-        steps = zip(floats(self.rule.levels[0]), floats(self._previous[0]), read(self._lrs), strict=True)
-        return dict(zip(self.params, [quotient(d - before, lr) for d, before, lr in steps], strict=True))
+        last = self._last
+        steps = zip(floats(last.before[0]), floats(last.after[0]), read(last.lrs), strict=True)
+        return dict(zip(self.params, [quotient(after - before, lr) for before, after, lr in steps], strict=True))
 
     @property
     def theta(self) -> dict[str, Tensor]:
@@ -195,8 +209,10 @@ class Pruner:
         return dict(zip(self.params, self._hidden, strict=False))
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The sparse weights that ``detach`` would leave, by name, before it makes up for skipped steps of a target; of
-        a sharded parameter, this process's part."""
+        """The sparse weights as ``detach`` would leave them now, by name; of a sharded parameter, this process's part.
+
+        Where a target lacks steps that a GradScaler skipped, ``detach`` moves d once more.
+        """
         changed = self._hidden.changed() if self._handles and not self._hidden.revealed else []
         for i, (name, p) in enumerate(self.params.items()):
             w = local(p).detach()
@@ -246,7 +262,7 @@ class Pruner:
         self._settle()
         levels = self.rule.levels
         if self.step > 0:
-            self.rule.finish(self.step)
+            self.rule.finish(self.step)  # d ← where it should end
         elif self.rule.trained or not any(self.threshold.values()):  # pruning at initialization needs no step
             warnings.warn(
                 f"Nothing was pruned: no step of this {type(self.optimizer).__name__} was counted. If the network was "
@@ -325,5 +341,5 @@ class Pruner:
         self.step = int(entries[params[0]]["step"])
         self._hidden.load([entries[p]["theta"] for p in params])
         self.rule.load(state.of_the_rule(entries))
-        self._previous = self.rule.levels
+        self._last = _Step(self.rule.levels, self.rule.levels, [math.nan] * len(params))
         self._write()

@@ -45,14 +45,14 @@ def make_way(pruner: Any) -> None:
 
 
 def is_free(p: Tensor) -> bool:
-    """Whether a parameter may be pruned by somebody new. A replaceable pruner lets go of it; a dead one, which its
-    optimizer keeps by their references to each other, is collected; any other keeps it."""
-    pruner = pruner_of(p)
-    if pruner is None:
-        return True
-    if pruner in _replaceable:
-        make_way(pruner)
-        return True
-    del pruner
-    gc.collect()
-    return pruner_of(p) is None
+    """Whether a parameter may be pruned by somebody new: it has no pruner, or a replaceable one."""
+    if pruner_of(p) is not None and pruner_of(p) not in _replaceable:
+        gc.collect()  # pruner and optimizer reference each other; only the collector frees a dead pair
+    return pruner_of(p) is None or pruner_of(p) in _replaceable
+
+
+def vacate(params: Iterable[Tensor]) -> None:
+    """Let replaceable pruners go, once nothing speaks against the new one."""
+    for p in params:
+        if (pruner := pruner_of(p)) is not None:
+            make_way(pruner)

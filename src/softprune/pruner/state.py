@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from softprune.attach.state import Entries
-from softprune.errors import ArgumentError
+from softprune.errors import ArgumentError, ArgumentTypeError
 
 
 def by_name(entries: Entries, params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> dict[str, dict[str, Any]]:
@@ -19,6 +19,8 @@ def by_name(entries: Entries, params: Mapping[str, Tensor], trained: Sequence[Te
 
 
 def by_parameter(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> Entries:
+    if not isinstance(state_dict, Mapping):
+        raise ArgumentTypeError(f"`Pruner.load_state_dict` takes a mapping. Got {type(state_dict).__name__}.")
     if {"step", "theta", "threshold", "values", "control"} <= state_dict.keys():
         state_dict = _of_version_0(state_dict)
     if not all(isinstance(values, Mapping) for values in state_dict.values()):

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from softprune.errors import ArgumentError
+from softprune.errors import ArgumentError, ArgumentTypeError
 from softprune.kernels.sharding import local, sharding, total
 from softprune.pruner.pruner import Pruner
 from softprune.report import markdown
@@ -40,7 +40,10 @@ class Layer:
 
     def since(self, earlier: Layer) -> Layer:
         if self.mask is None or earlier.mask is None:
-            raise ArgumentError("`Report.since` compares two reports of one pruner. Got one that was read from a file.")
+            raise ArgumentError(
+                "`Report.since` compares two reports that `summarize(pruner)` gave. Got one of a model, or one that "
+                "was read from a file."
+            )
         dropped, regrown = self.mask.changes(earlier.mask)
         return replace(self, dropped=dropped, regrown=regrown)
 
@@ -59,7 +62,7 @@ class Report:
     """Sparsity of the pruned parameters; ``not_pruned`` gives the sizes of all the others: those of the model, or, in
     the report of a pruner, which knows no model, those of the optimizer.
 
-    Prints as a table; ``to_dict()`` for machines, ``to_markdown()`` for documents.
+    Prints as a table; ``to_dict()`` for machines, ``to_markdown()`` for documents. ``summarize`` makes one.
 
     Args:
         layers: the pruned parameters.
@@ -108,8 +111,8 @@ class Report:
         Args:
             earlier: what ``summarize`` gave then. It holds one bit for each weight.
         """
-        if [layer.name for layer in self.layers] != [layer.name for layer in earlier.layers]:
-            raise ArgumentError("`Report.since(earlier)` must be a report on the same parameters.")
+        if [(layer.name, layer.shape) for layer in self.layers] != [(x.name, x.shape) for x in earlier.layers]:
+            raise ArgumentError("`Report.since(earlier)` must be a report on the same parameters. Got others.")
         return replace(self, layers=tuple(map(Layer.since, self.layers, earlier.layers)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +164,8 @@ class Report:
             "dropped": lambda x: "" if x.dropped is None else f"{x.dropped:,}",
             "regrown": lambda x: "" if x.regrown is None else f"{x.regrown:,}",
         }
-        used = {head: cell for head, cell in columns.items() if head == "shape" or any(cell(x) for x in self.layers)}
+        always = ("layer", "shape", "parameters", "zeros", "sparsity")
+        used = {head: cell for head, cell in columns.items() if head in always or any(cell(x) for x in self.layers)}
         return [list(used), *([cell(x) for cell in used.values()] for x in (*self.layers, total_row))]
 
     def _footer(self) -> list[str]:
@@ -203,7 +207,7 @@ def summarize(source: Pruner | nn.Module) -> Report:
     if isinstance(source, Pruner):
         return _of_pruner(source)
     if not isinstance(source, nn.Module):
-        raise TypeError(f"`summarize` takes a Pruner or a model. Got {type(source).__name__}.")
+        raise ArgumentTypeError(f"`summarize` takes a Pruner or a model. Got {type(source).__name__}.")
     model = unwrap(source)
     names, params = multiplying(model), dict(model.named_parameters())
     layers = tuple(

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from numbers import Real
 
 from softprune.errors import ArgumentError, require
 
@@ -87,9 +88,11 @@ class Steps:
 
     def __post_init__(self) -> None:
         at = tuple(self.at) if isinstance(self.at, Iterable) else ()
-        if not at or not all(earlier < later for earlier, later in pairwise((0.0, *at, 1.0))):
+        known = at and all(isinstance(x, Real) for x in at)
+        if not known or not all(earlier < later for earlier, later in pairwise((0.0, *at, 1.0))):
             raise ArgumentError(
-                f"`Steps(at=...)` must be increasing shares of training between 0 and 1, as (0.5, 0.75). Got {self.at}."
+                "`Steps(at=...)` must be increasing shares of training between 0 and 1, as (0.5, 0.75). "
+                f"Got {self.at!r}."
             )
         object.__setattr__(self, "at", at)  # a list has no hash
         require("Steps", "factor", self.factor, "> 0 and finite", lambda x: 0 < x < math.inf)
@@ -120,6 +123,9 @@ class DecayedCosine:
 
     beta: float
     origin: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(type(self).__name__, "beta", self.beta, "> 0 and < 1", lambda x: 0 < x < 1)
 
     def __call__(self, x: float) -> float:
         return float(0.5 * (1.0 + math.cos(math.pi * x)) * self.beta ** (x - self.origin))
@@ -152,6 +158,9 @@ class Decayed:
     curve: Curve
     beta: float
     origin: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(type(self).__name__, "beta", self.beta, "> 0 and < 1", lambda x: 0 < x < 1)
 
     def __call__(self, x: float) -> float:
         return float(self.curve(x) * self.beta ** (x - self.origin))

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
-from softprune.errors import ArgumentError, require, require_nonnegative, require_whole
+from softprune.errors import ArgumentError, ArgumentTypeError, require, require_nonnegative, require_whole
 from softprune.schedules import curves
 from softprune.schedules.base import Ramp, Schedule
 from softprune.schedules.curves import Curve
@@ -35,8 +35,13 @@ class FromCurve(Ramp):
         return total
 
     def _check_curve(self, lr: Curve | None) -> None:
+        if lr is not None and not callable(lr):
+            raise ArgumentTypeError(
+                f"`{type(self).__name__}(lr=...)` must be a curve h on [0, 1], such as `softprune.curves.Cosine()`: "
+                f"how the learning rate falls, not how large it is. Got {lr!r}."
+            )
         if getattr(lr, "__hash__", None) is None:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`{type(self).__name__}(lr=...)` must be hashable, since its integral is kept. Make the curve a "
                 "function, or a dataclass with `frozen=True`."
             )
@@ -103,7 +108,7 @@ class PGH(FromCurve):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.beta < 1:
+        if not isinstance(self.beta, float | int) or not 0 < self.beta < 1:
             raise ArgumentError(
                 f"`PGH(beta=...)` must be > 0 and < 1. Got {self.beta}. For pruning at initialization "
                 f"(beta -> 0) write `Constant({self.final})`; for a constant penalty (beta -> 1) write "
@@ -113,7 +118,7 @@ class PGH(FromCurve):
 
     @property
     def curve(self) -> Curve:
-        if self.lr is None:
+        if self.lr is None or self.lr == curves.Cosine():
             return curves.DecayedCosine(self.beta, self.origin)
         return curves.Decayed(self.lr, self.beta, self.origin)
 
@@ -127,7 +132,7 @@ class PGH(FromCurve):
         [0.743, 0.382, 0.231]
         """
         require("PGH.stop", "slope", slope, "> 0", lambda x: x > 0)
-        if self.lr is None:
+        if isinstance(self.curve, curves.DecayedCosine):
             return self._bisect(slope)  # g' falls monotonically
         grid = [i / 4096 for i in range(4097) if i / 4096 >= self.origin]
         return max((x for x in grid if self.curve(x) >= slope * self._total), default=self.origin)

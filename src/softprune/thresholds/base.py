@@ -6,29 +6,27 @@
     rule.finish(step)               d to end with, where pruning stops
     rule.state(), rule.load(...)    what resuming needs
 
-A threshold that the host computes from d and η alone is a ``Stepwise``: one class with one method, ``next``. One that
-looks at the weights, or has numbers of its own to save, brings its own ``Rule`` (target.py); one that is trained is a
-``Trainable``.
+A threshold that the host computes from d and η alone is a ``Stepwise`` (scheduled.py): one class with one method,
+``next``. One that looks at the weights, or has numbers of its own to save, brings its own ``Rule`` (target.py); one
+that is trained is a ``Trainable`` (trained.py).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from softprune.attach.lookup import Rate
+from softprune.attach.lookup import LearningRate
 from softprune.attach.state import Entries
 from softprune.errors import ArgumentError
-from softprune.kernels.columns import Columns, take
+from softprune.kernels.columns import Columns
 from softprune.kernels.pairs import Pairs
-from softprune.kernels.sharding import sharding
 from softprune.prox.base import Prox
-from softprune.prox.gradient import Gradient, identity, subgradient
+from softprune.prox.gradient import Gradient, identity
 
 
 class Weights(Protocol):
@@ -74,7 +72,7 @@ class Rule(ABC):
         self.weights = weights
 
     @abstractmethod
-    def advance(self, step: int, lrs: Sequence[Rate]) -> None:
+    def advance(self, step: int, lrs: Sequence[LearningRate]) -> None:
         """d after step number ``step`` = 1, 2, ..., which used the learning rates ``lrs``, one for each parameter."""
 
     def finish(self, step: int) -> None:
@@ -107,126 +105,3 @@ class Rule(ABC):
 
 def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.shape) if isinstance(value, Tensor) else ()
-
-
-class Stepwise(Threshold):
-    """A threshold that the host computes, step by step: d(t) from d(t−1) and the learning rates η(t)."""
-
-    def first(self, count: int) -> list[float]:
-        """d(0) for ``count`` parameters."""
-        return [0.0] * count
-
-    @abstractmethod
-    def next(self, d: list[float], lrs: Sequence[Rate], step: int) -> list[float]:
-        """d(t) for each parameter after step ``step`` = 1, 2, ..."""
-
-    def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
-        return StepwiseRule(self, weights)
-
-    def finish(self, d: list[float], step: int) -> None:
-        """Warn, if d is not where it should end."""
-
-
-class StepwiseRule(Rule):
-    """d, and nothing else to remember."""
-
-    threshold: Stepwise
-
-    def __init__(self, threshold: Stepwise, weights: Weights) -> None:
-        super().__init__(threshold, weights)
-        self._take(threshold.first(len(weights.params)))
-
-    def _take(self, d: list[float]) -> None:
-        self.d, self.levels = d, (d,)
-
-    def advance(self, step: int, lrs: Sequence[Rate]) -> None:
-        self._take(self.threshold.next(self.d, lrs, step))
-
-    def finish(self, step: int) -> None:
-        self.threshold.finish(self.d, step)
-
-    def state(self) -> Entries:
-        return {p: {"threshold": d} for p, d in zip(self.weights.params, self.d, strict=True)}
-
-    def load(self, entries: Entries) -> None:
-        self._take([float(entries[p]["threshold"]) for p in self.weights.params])
-
-
-class Trainable(Threshold, nn.Module):
-    """A threshold with parameters of its own, which the user hands to the optimizer.
-
-    ``forward()`` gives the columns; gradients reach the parameters through it.
-    """
-
-    gradient = staticmethod(subgradient)
-
-    def __init__(self, params: Mapping[str, nn.Parameter], shared: bool) -> None:
-        nn.Module.__init__(self)
-        if not params:
-            raise ArgumentError(f"`{type(self).__name__}(params=...)` must hold at least one parameter.")
-        self.names = tuple(params)
-        self.shared = shared
-
-    @abstractmethod
-    def forward(self) -> tuple[Tensor, ...]: ...
-
-    def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
-        kind = type(self).__name__
-        if self.names != tuple(weights.names):
-            raise ArgumentError(
-                f"`{kind}` was built for other parameters than `Pruner` is given. Pass the same mapping to both."
-            )
-        if any(sharding(p) is not None for p in self.parameters()):
-            raise ArgumentError(
-                f"The parameters of `{kind}` are sharded, one number here and one there. Make it part of the model "
-                "after `fully_shard`."
-            )
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if any(id(p) not in held for p in self.parameters()):
-            raise ArgumentError(
-                f"The optimizer does not hold the parameters of `{kind}`, so the threshold would not be trained. "
-                "Write `optimizer.add_param_group({'params': threshold.parameters()})` before making an lr "
-                "scheduler, or hand them to the optimizer with the others."
-            )
-        return TrainedRule(self, weights)
-
-    def _new_parameter(self, params: Mapping[str, nn.Parameter], value: float) -> nn.Parameter:
-        """One number for each pruned parameter (or for all), in single precision or better."""
-        like = next(iter(params.values()))
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        size = 1 if self.shared else len(self.names)
-        return nn.Parameter(torch.full((size,), float(value), dtype=dtype, device=like.device))
-
-
-class TrainedRule(Rule):
-    """Levels on the device, from parameters that the optimizer moves."""
-
-    threshold: Trainable
-
-    def __init__(self, threshold: Trainable, weights: Weights) -> None:
-        super().__init__(threshold, weights)
-        self.trained = list(threshold.parameters())
-        self.reread()
-
-    def reread(self) -> None:
-        with torch.no_grad():
-            self.levels = self.threshold.forward()
-
-    def advance(self, step: int, lrs: Sequence[Rate]) -> None:
-        self.reread()
-
-    def pull_back(self, have: list[int], sums: Sequence[Tensor]) -> None:
-        """By ``autograd.grad``: ``backward`` would fire DDP's hooks if the threshold is part of the model."""
-        with torch.enable_grad():
-            columns = [take(column, have) for column in self.threshold.forward()]
-            found = torch.autograd.grad(columns, self.trained, sums)
-        for p, grad in zip(self.trained, found, strict=True):
-            p.grad = grad if p.grad is None else p.grad + grad
-
-    def state(self) -> Entries:
-        return {p: {"value": p.detach()} for p in self.trained}
-
-    def load(self, entries: Entries) -> None:
-        for p in self.trained:
-            p.detach().copy_(entries[p]["value"])
-        self.reread()

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 
 from torch import Tensor
 
-from softprune.errors import ArgumentError, listing
+from softprune.errors import ArgumentError, listing, require
 from softprune.thresholds.base import Weights
 from softprune.thresholds.quantile import Cell
 
@@ -71,6 +72,9 @@ def erk(params: Mapping[str, Tensor], target: float) -> dict[str, float]:
 
 def _share_out(params: Mapping[str, Tensor], target: float, wish: Mapping[str, float]) -> dict[str, float]:
     """Densities in proportion to ``wish``, none above 1, that leave 1 − target of all weights."""
+    if not params:
+        raise ArgumentError("A budget needs at least one parameter to share out a target among. Got none.")
+    require("budget", "target", target, ">= 0 and < 1", lambda x: 0 <= x < 1)
     left = (1 - target) * sum(p.numel() for p in params.values())
     dense: set[str] = set()
     while True:
@@ -115,11 +119,10 @@ def resolve(budget: Budget, params: Mapping[str, Tensor], target: float) -> dict
         raise ArgumentError(f"The budget says nothing about {listing(missing, most=5)}. Name every pruned parameter.")
     if table:
         raise ArgumentError(f"The budget names {listing(table, most=5)}, which is not among the pruned parameters.")
-    values = {name: float(sparsity) for name, sparsity in found.items() if sparsity is not None}
-    for name, sparsity in values.items():
-        if not 0 <= sparsity <= 1:
-            raise ArgumentError(f"The budget's sparsity of {name} must be between 0 and 1. Got {sparsity}.")
-    return values
+    for name, sparsity in found.items():
+        if not isinstance(sparsity, Real) or not 0 <= sparsity <= 1:
+            raise ArgumentError(f"The budget's sparsity of {name} must be between 0 and 1. Got {sparsity!r}.")
+    return {name: float(sparsity) for name, sparsity in found.items() if sparsity is not None}
 
 
 def cells(weights: Weights, target: float, budget: Budget | None, flops: Mapping[str, float] | None) -> list[Cell]:
@@ -147,7 +150,7 @@ def _counts(flops: Mapping[str, float], params: Mapping[str, object]) -> tuple[f
             f"`TargetSparsity(flops=...)` says nothing about {listing(missing, most=5)}. "
             "Leave them out of `params`, or add them."
         )
-    counts = tuple(float(flops[name]) for name in params)
-    if not all(0 <= count < math.inf for count in counts) or not any(counts):
+    counts = [flops[name] for name in params]
+    if not all(isinstance(count, Real) and 0 <= count < math.inf for count in counts) or not any(counts):
         raise ArgumentError("`TargetSparsity(flops=...)` must be numbers >= 0, and not all of them 0.")
-    return counts
+    return tuple(map(float, counts))

@@ -67,7 +67,7 @@ class Clock:
 
     def state(self) -> dict[str, float]:
         known = float(self.future is not None)
-        numbers = {"learned": self.learned, "solved at": self.solved_at, "foretold": known}
+        numbers = {"learned": self.learned, "solved at": self.solved_at, "foretold": known}  # names of saved files
         return {**numbers, "skipped": self.skipped, "landed": self.landed}
 
     def load(self, state: dict[str, float]) -> None:

@@ -11,7 +11,7 @@ import torch
 from softprune.errors import ArgumentError
 from softprune.thresholds.base import Weights
 from softprune.thresholds.odds import Fit
-from softprune.thresholds.quantile import Cell, thresholds
+from softprune.thresholds.quantile import Cell, quantiles
 
 
 class Guard:
@@ -50,7 +50,7 @@ class Guard:
         self.caps = [math.inf] * len(self.sizes)
         watched = [i for i in watched if self.keep[i] > 0]
         cells = [Cell((i,), (1.0,), (self.sizes[i] - self.keep[i] + 1) / self.sizes[i]) for i in watched]
-        for i, least in zip(watched, thresholds(self.weights, cells) if cells else (), strict=True):
+        for i, least in zip(watched, quantiles(self.weights, cells) if cells else (), strict=True):
             self.caps[i] = _below(least, self.weights.params[i].dtype)
 
     def _warn_of_the_dead(self, alive: Sequence[int]) -> None:

@@ -123,7 +123,7 @@ def solve(
         cells: where they stand.
         x: the share of the learning done.
         annealed: what the odds will gain when the learning rate falls (``annealing``).
-        quantiles: {share of each cell: the threshold that zeroes it now}; called once.
+        quantiles: a function of one share for each cell, which gives the thresholds that zero them now; called once.
         fit: the constants.
     """
     growth = _growth(x, annealed, fit)

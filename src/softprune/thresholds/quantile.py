@@ -41,7 +41,7 @@ class Cell:
         return float(max(1, round(mass))) if mass > 0 and set(self.counts) == {1.0} else mass
 
 
-def thresholds(weights: Weights, cells: Sequence[Cell], caps: Sequence[float] | None = None) -> list[float]:
+def quantiles(weights: Weights, cells: Sequence[Cell], caps: Sequence[float] | None = None) -> list[float]:
     """For each cell the smallest d that zeroes its target, in single precision: mass of {|θ| <= d} >= target · mass.
 
     Weights above their parameter's cap are not counted. float64 weights are compared after rounding to float32.

@@ -1,23 +1,71 @@
-"""Thresholds that the host computes: any schedule, and LATS, which follows the optimizer's own learning rate."""
+"""Thresholds that the host computes step by step: any schedule, and LATS, which follows the learning rate."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from softprune.attach.future import future_lrs
-from softprune.attach.lookup import Rate, read, require_lr
+from softprune.attach.lookup import LearningRate, read, require_lr
+from softprune.attach.state import Entries
 from softprune.errors import ArgumentError, require_nonnegative, require_range, require_whole
 from softprune.schedules.base import Schedule
 from softprune.schedules.slats import CosineLATS
-from softprune.thresholds.base import Rule, Stepwise, Weights
+from softprune.thresholds.base import Rule, Threshold, Weights
 
 NEARLY = 0.9  # of the final threshold: to stop there is early pruning (PGH), to stop before it a mistake
+
+
+class Stepwise(Threshold):
+    """A threshold that the host computes, step by step: d(t) from d(t−1) and the learning rates η(t)."""
+
+    def first(self, count: int) -> list[float]:
+        """d(0) for ``count`` parameters."""
+        return [0.0] * count
+
+    @abstractmethod
+    def next(self, d: list[float], lrs: Sequence[LearningRate], step: int) -> list[float]:
+        """d(t) for each parameter after step ``step`` = 1, 2, ..."""
+
+    def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
+        return StepwiseRule(self, weights)
+
+    def finish(self, d: list[float], step: int) -> None:
+        """Warn, if d is not where it should end."""
+
+
+class StepwiseRule(Rule):
+    """d, and nothing else to remember."""
+
+    threshold: Stepwise
+
+    def __init__(self, threshold: Stepwise, weights: Weights) -> None:
+        super().__init__(threshold, weights)
+        self._take(threshold.first(len(weights.params)))
+
+    def _take(self, d: list[float]) -> None:
+        self.d, self.levels = d, (d,)
+
+    def advance(self, step: int, lrs: Sequence[LearningRate]) -> None:
+        self._take(self.threshold.next(self.d, lrs, step))
+
+    def finish(self, step: int) -> None:
+        self.threshold.finish(self.d, step)
+
+    def state(self) -> Entries:
+        return {p: {"threshold": d} for p, d in zip(self.weights.params, self.d, strict=True)}
+
+    def load(self, entries: Entries) -> None:
+        self._take([float(entries[p]["threshold"]) for p in self.weights.params])
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,7 +80,7 @@ class Scheduled(Stepwise):
     def first(self, count: int) -> list[float]:
         return [self._at(0)] * count
 
-    def next(self, d: list[float], lrs: Sequence[Rate], step: int) -> list[float]:
+    def next(self, d: list[float], lrs: Sequence[LearningRate], step: int) -> list[float]:
         return [self._at(step)] * len(d)
 
     def finish(self, d: list[float], step: int) -> None:
@@ -44,10 +92,10 @@ class Scheduled(Stepwise):
             )
 
     def _at(self, step: int) -> float:
-        d = float(self.schedule(step))
-        if not 0 <= d < math.inf:
+        d: Any = self.schedule(step)
+        if not isinstance(d, Real | Tensor) or not 0 <= float(d) < math.inf:
             raise ArgumentError(f"A threshold must be >= 0 and finite. {self.schedule!r} gives {d} at step {step}.")
-        return d
+        return float(d)
 
 
 @dataclass(frozen=True)
@@ -76,7 +124,7 @@ class LATS(Stepwise):
         require_lr("LATS", optimizer)
         return super().bind(weights, optimizer)
 
-    def next(self, d: list[float], lrs: Sequence[Rate], step: int) -> list[float]:
+    def next(self, d: list[float], lrs: Sequence[LearningRate], step: int) -> list[float]:
         mu = self.penalty if step > self.start else 0.0
         return [d_i + mu * lr for d_i, lr in zip(d, read(lrs), strict=True)]
 

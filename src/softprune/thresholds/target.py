@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from softprune.attach.future import Future, future_lrs
-from softprune.attach.lookup import Rate, group_indices, read, require_lr
+from softprune.attach.lookup import LearningRate, group_indices, read, require_lr
 from softprune.attach.state import Entries
 from softprune.attach.wrappers import unwrap_scheduler
 from softprune.errors import ArgumentError, require, require_range, require_whole
@@ -32,7 +32,7 @@ from softprune.thresholds.base import Rule, Threshold, Weights
 from softprune.thresholds.budgets import Budget, cells
 from softprune.thresholds.clock import Clock
 from softprune.thresholds.guard import Guard
-from softprune.thresholds.quantile import Cell, survivors, thresholds
+from softprune.thresholds.quantile import Cell, quantiles, survivors
 
 CONTROL = "control."  # keys of what the rule saves besides d, once, with the first parameter
 PROMISE = 1e-3  # a target is met within 0.1 points
@@ -80,7 +80,7 @@ class TargetSparsity(Threshold):
             require_whole("TargetSparsity", "refresh", self.refresh, least=1)
         require("TargetSparsity", "min_density", self.min_density, ">= 0 and < 1", lambda x: 0 <= x < 1)
         if self.budget is not None and self.flops is not None:
-            raise ArgumentError("`TargetSparsity` takes `budget` or `flops`, not both.")
+            raise ArgumentError("`TargetSparsity` takes `budget` or `flops`, not both. Leave one out.")
 
     def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
         require_lr("TargetSparsity", optimizer)
@@ -109,7 +109,7 @@ class TargetRule(Rule):
         self.penalties = [0.0] * len(self.cells)  # μ
         self.levels = ([0.0] * len(weights.params),)
 
-    def advance(self, step: int, lrs: Sequence[Rate]) -> None:
+    def advance(self, step: int, lrs: Sequence[LearningRate]) -> None:
         clock, lr = self.clock, max(read(lrs))
         if step <= clock.start or clock.landed:
             return
@@ -182,7 +182,7 @@ class TargetRule(Rule):
 
     def _quantiles(self, shares: list[float]) -> list[float]:
         """The thresholds that zero these shares of the cells now. A cell with too many NaNs keeps its threshold."""
-        found = thresholds(
+        found = quantiles(
             self.weights, [replace(c, target=s) for c, s in zip(self.cells, shares, strict=True)], self.guard.caps
         )
         return [q if math.isfinite(q) else d for q, d in zip(found, self.d, strict=True)]

@@ -2,15 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from softprune.errors import ArgumentError
+from softprune.attach.lookup import LearningRate
+from softprune.attach.state import Entries
+from softprune.errors import ArgumentError, ArgumentTypeError, require
+from softprune.kernels.columns import take
+from softprune.kernels.sharding import sharding
 from softprune.prox.base import Prox
+from softprune.prox.gradient import subgradient
 from softprune.prox.soft import Blend, SoftThreshold
-from softprune.thresholds.base import Trainable
+from softprune.thresholds.base import Rule, Threshold, Weights
+
+
+class Trainable(Threshold, nn.Module):
+    """A threshold with parameters of its own, which the user hands to the optimizer.
+
+    ``forward()`` gives the columns; gradients reach the parameters through it.
+    """
+
+    gradient = staticmethod(subgradient)
+
+    def __init__(self, params: Mapping[str, nn.Parameter], shared: bool) -> None:
+        nn.Module.__init__(self)
+        if not isinstance(params, Mapping):
+            raise ArgumentTypeError(
+                f"`{type(self).__name__}(params=...)` must be a mapping {{name: Parameter}}. Got "
+                f"{type(params).__name__}: write `softprune.select(model)`."
+            )
+        if not params:
+            raise ArgumentError(f"`{type(self).__name__}(params=...)` must hold at least one parameter.")
+        self.names = tuple(params)
+        self.shared = shared
+
+    @abstractmethod
+    def forward(self) -> tuple[Tensor, ...]: ...
+
+    def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
+        kind = type(self).__name__
+        if self.names != tuple(weights.names):
+            raise ArgumentError(
+                f"`{kind}` was built for other parameters than `Pruner` is given. Pass the same mapping to both."
+            )
+        if any(sharding(p) is not None for p in self.parameters()):
+            raise ArgumentError(
+                f"The parameters of `{kind}` are sharded, one number here and one there. Make it part of the model "
+                "after `fully_shard`."
+            )
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if any(id(p) not in held for p in self.parameters()):
+            raise ArgumentError(
+                f"The optimizer does not hold the parameters of `{kind}`, so the threshold would not be trained. "
+                "Write `optimizer.add_param_group({'params': threshold.parameters()})` before making an lr "
+                "scheduler, or hand them to the optimizer with the others."
+            )
+        return TrainedRule(self, weights)
+
+    def _new_parameter(self, params: Mapping[str, nn.Parameter], value: float) -> nn.Parameter:
+        """One number for each pruned parameter (or for all), in single precision or better."""
+        require(type(self).__name__, "init", value, "finite", math.isfinite)
+        like = next(iter(params.values()))
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        size = 1 if self.shared else len(self.names)
+        return nn.Parameter(torch.full((size,), float(value), dtype=dtype, device=like.device))
+
+
+class TrainedRule(Rule):
+    """Levels on the device, from parameters that the optimizer moves."""
+
+    threshold: Trainable
+
+    def __init__(self, threshold: Trainable, weights: Weights) -> None:
+        super().__init__(threshold, weights)
+        self.trained = list(threshold.parameters())
+        self.reread()
+
+    def reread(self) -> None:
+        with torch.no_grad():
+            self.levels = self.threshold.forward()
+
+    def advance(self, step: int, lrs: Sequence[LearningRate]) -> None:
+        self.reread()
+
+    def pull_back(self, have: list[int], sums: Sequence[Tensor]) -> None:
+        """By ``autograd.grad``: ``backward`` would fire DDP's hooks if the threshold is part of the model."""
+        with torch.enable_grad():
+            columns = [take(column, have) for column in self.threshold.forward()]
+            found = torch.autograd.grad(columns, self.trained, sums)
+        for p, grad in zip(self.trained, found, strict=True):
+            p.grad = grad if p.grad is None else p.grad + grad
+
+    def state(self) -> Entries:
+        return {p: {"value": p.detach()} for p in self.trained}
+
+    def load(self, entries: Entries) -> None:
+        for p in self.trained:
+            p.detach().copy_(entries[p]["value"])
+        self.reread()
+
 
 _TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "exp": torch.exp}
 
@@ -79,7 +174,7 @@ class GPO(Trainable):
 
     def mapping(self, prox: Prox) -> Prox:
         if prox != SoftThreshold():
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"Cannot use GPO with {prox}. This is because GPO blends the soft threshold with the "
                 "identity. Leave `prox` out."
             )

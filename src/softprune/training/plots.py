@@ -29,8 +29,8 @@ def draw(folder: Path, rows: Sequence[history.Row], report: sp.Report, target: f
 
 
 def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) -> None:
-    """What is called ``name`` against the weights left, on a logarithmic axis: 98 and 99% sparsity are as far apart as 50
-    and 75%. A point is (label, sparsity, value)."""
+    """What is called ``name`` against the weights left, on a logarithmic axis: 98 and 99% sparsity are as far apart as
+    50 and 75%. A point is (label, sparsity, value)."""
     figure, axes = _one()
     ordered = sorted((max(100 * (1 - sparsity), 1e-3), value, label) for label, sparsity, value in points)
     axes.plot([left for left, _, _ in ordered], [value for _, value, _ in ordered], marker="o")
