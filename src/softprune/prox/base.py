@@ -23,7 +23,13 @@ class Prox(ABC):
     """The map w(θ, d), its certificate, its derivative and its inverse.
 
     A subclass gives ``__call__``, ``regularizer`` and ``inverse``; the others follow from them, and are overridden for
-    speed alone.
+    speed alone. Every method takes the levels after its tensors: d, or d and k, as numbers or tensors.
+
+    >>> from softprune.prox.soft import SoftThreshold
+    >>> prox = SoftThreshold()
+    >>> w = prox(torch.tensor([-2.0, 0.5, 3.0]), 1.0)
+    >>> w, prox.inverse(w, 1.0)
+    (tensor([-1.,  0.,  2.]), tensor([-2.,  0.,  3.]))
     """
 
     reads: ClassVar[tuple[str, ...]] = ("d",)

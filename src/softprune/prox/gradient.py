@@ -27,6 +27,13 @@ def identity(prox: Prox, grads: Pairs, *columns: Column) -> list[Tensor]:
         prox: the mapping.
         grads: dL/dw of many parameters, each with its θ; left as they are.
         columns: the levels of the mapping, d or d and k.
+
+    >>> import torch; from softprune.prox.soft import SoftThreshold
+    >>> theta, grad = torch.tensor([-2.0, 0.5, 3.0]), torch.tensor([1.0, 2.0, 4.0])
+    >>> identity(SoftThreshold(), Pairs([grad], [theta]), torch.tensor([1.0]))
+    [tensor([-3.])]
+    >>> grad
+    tensor([1., 2., 4.])
     """
     return prox.pull_back(grads, *columns, overwrite=False)
 

@@ -41,14 +41,27 @@ class Weights(Protocol):
 
 
 class Threshold(ABC):
-    """Where d comes from: a value that can be printed, copied, pickled and used again."""
+    """Where d comes from: a value that can be printed, copied, pickled and used again.
+
+    >>> import softprune as sp
+    >>> from torch.optim import SGD
+    >>> model = nn.Linear(2, 2)
+    >>> pruner = sp.Pruner(sp.select(model), SGD(model.parameters(), lr=0.1), threshold=sp.LATS(penalty=0.5))
+    >>> pruner.rule.threshold
+    LATS(penalty=0.5, start=0)
+    """
 
     gradient: ClassVar[Gradient] = staticmethod(identity)
     """∂w/∂θ, unless ``Pruner(gradient=...)`` says otherwise."""
 
     @abstractmethod
     def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
-        """This threshold at work on the weights of one pruner."""
+        """This threshold at work on the weights of one pruner.
+
+        Args:
+            weights: names, parameters and θ of what is pruned; a rule reads them and writes none.
+            optimizer: the optimizer that trains them, for those who follow its learning rates or its state.
+        """
 
     def mapping(self, prox: Prox) -> Prox:
         """The prox that this threshold drives, given the one asked for."""

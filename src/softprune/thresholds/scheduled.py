@@ -26,7 +26,14 @@ NEARLY = 0.9  # of the final threshold: to stop there is early pruning (PGH), to
 
 
 class Stepwise(Threshold):
-    """A threshold that the host computes, step by step: d(t) from d(t−1) and the learning rates η(t)."""
+    """A threshold that the host computes, step by step: d(t) from d(t−1) and the learning rates η(t).
+
+    >>> class Creep(Stepwise):
+    ...     def next(self, d, lrs, step):
+    ...         return [x + 0.5 for x in d]
+    >>> Creep().next(Creep().first(2), lrs=[0.1, 0.1], step=1)
+    [0.5, 0.5]
+    """
 
     def first(self, count: int) -> list[float]:
         """d(0) for ``count`` parameters."""

@@ -24,7 +24,11 @@ from softprune.thresholds.base import Rule, Threshold, Weights
 class Trainable(Threshold, nn.Module):
     """A threshold with parameters of its own, which the user hands to the optimizer.
 
-    ``forward()`` gives the columns; gradients reach the parameters through it.
+    ``forward()`` gives the columns; gradients reach the parameters through it. ``STR`` and ``GPO`` are the examples.
+
+    Args:
+        params: what is pruned, from ``sp.select``.
+        shared: whether one number serves all parameters, or each has its own.
     """
 
     gradient = staticmethod(subgradient)
