@@ -69,31 +69,31 @@ class Hidden:
     def reveal(self) -> None:
         """Let the parameters hold θ."""
         for p, theta in zip(self._locals, self.thetas, strict=True):
-            p.data = theta
-        self._versions = self._seen()
+            p.data = theta  # which no version counts
         self.revealed = True
 
-    def conceal(self) -> bool:
-        """Let the parameters hold w; θ is what they held, also where an optimizer gave them other memory. Whether θ
-        was written to since ``reveal``, as far as autograd knows."""
-        written = self._seen() != self._versions
+    def conceal(self) -> None:
+        """Let the parameters hold w; θ is what they held, also where an optimizer gave them other memory."""
         for p, part, w, theta in zip(self.params, self._locals, self.ws, self.thetas, strict=True):
             if self.revealed and part.data_ptr() != theta.data_ptr():
                 theta.copy_(part.data)
-                written = True
             part.data = w
             increment_version(p)  # w is about to be written as ``data``, which autograd does not see
         self._versions = self._seen()
         self.revealed = False
-        return written
 
     def changed(self) -> list[int]:
-        """Which parameters were written to, moved or replaced since ``conceal``, by someone else."""
+        """Which parameters were written to, moved or replaced since ``conceal``, by someone else: w between steps."""
         return [
             i
             for i, (p, w, now, then) in enumerate(zip(self.params, self.ws, self._seen(), self._versions, strict=True))
             if now != then or (local(p) if self._any_sharded else p).data_ptr() != w.data_ptr()
         ]
+
+    def moved(self) -> bool:
+        """Whether the optimizer has written to θ since ``reveal``, as far as autograd knows."""
+        parts = zip(self._locals, self.thetas, strict=True)
+        return self._seen() != self._versions or any(part.data_ptr() != theta.data_ptr() for part, theta in parts)
 
     def follow(self, i: int, prox: Prox, levels: Columns) -> Tensor:
         """θ for what parameter i holds now: a θ that maps to w, where w is not what pruning wrote there."""

@@ -138,8 +138,9 @@ class Pruner:
     def _evaluate(self, closure: hooks.Closure) -> Any:
         """The loss of a closure, on w: however often the optimizer asks, and wherever θ is by then. The first time it
         asks, w is as the last step wrote it, unless the optimizer has moved θ."""
-        moved = self._hidden.conceal()
-        if moved or self._evaluations > 0:
+        stale = self._evaluations > 0 or self._hidden.moved()
+        self._hidden.conceal()
+        if stale:
             self.rule.reread()
             self._write()
         self._evaluations += 1

@@ -26,10 +26,16 @@ from softprune.errors import require_nonnegative, require_range, require_whole
 class Schedule(ABC):
     """A threshold that is known in advance: ``schedule(step) -> d``.
 
-    A schedule that rises over a given number of steps subclasses ``Ramp``.
+    A schedule that rises over a given number of steps subclasses ``Ramp`` and gives ``shape``, which is g.
 
     Args:
         final: D, the threshold at the end.
+
+    >>> class Root(Ramp):
+    ...     def shape(self, x):
+    ...         return x**0.5
+    >>> Root(final=0.4, steps=100)(25)
+    0.2
     """
 
     final: float
