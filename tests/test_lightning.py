@@ -75,6 +75,16 @@ def test_it_logs_when_loggers_listen(tmp_path, accumulate):
     assert math.isclose(float(rows[-1]["sparsity"]), callback.report.sparsity, rel_tol=1e-6)
 
 
+@pytest.mark.parametrize("length", [{}, {"max_steps": STEPS}])
+def test_the_last_step_is_logged(tmp_path, length):
+    callback, logger = PruningCallback(build=slats), CSVLogger(tmp_path, name="", version="")
+    fitted(tmp_path, callback, logger=logger, log_every_n_steps=5, **length)
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").open()))
+    assert [int(row["step"]) + 1 for row in rows] == [5, 10, STEPS]
+    assert float(rows[-1]["threshold"]) == pytest.approx(0.2)
+    assert float(rows[-1]["sparsity"]) == pytest.approx(callback.report.sparsity)
+
+
 def test_the_progress_bar_shows_it_from_the_first_step(tmp_path):
     shown = []
 

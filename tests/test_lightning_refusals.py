@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on worke
 
 
 def test_threshold_and_build_are_refused():
-    with pytest.raises(ValueError, match="takes `threshold` or `build`, not both"):
+    with pytest.raises(ValueError, match=r"takes `threshold` or `build`, not both\. Leave one out\."):
         PruningCallback(sp.Constant(0.1), build=slats)
 
 

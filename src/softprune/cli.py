@@ -9,6 +9,7 @@ import errno
 import io
 import signal
 import sys
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ from softprune.training import launch, names, settings
 
 if TYPE_CHECKING:
     from softprune.recipes.config import Config
-    from softprune.training.run import Progress, Run
+    from softprune.training.run import Progress, Run, Say
 
 _DISK = (  # a disk that is full, or a path that is not for us
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
@@ -121,10 +122,13 @@ def list_recipes(
         for recipe in recipes.RECIPES.values():
             typer.echo(f"{recipe.name:28} {recipe.expect}")
         return
-    recipe = _recipe(name)
+    recipe = recipes.get(name)
     typer.echo(
         f"{recipe.name}\n\nreproduces  {recipe.reproduces}\nexpect      {recipe.expect}\ncost        {recipe.cost}\n"
     )
+    for choice, about in settings.choices(recipe.config).items():
+        typer.echo(f"{choice:32} {about}")
+    typer.echo("\nAll settings, what they mean and what else they can be:\n")
     for setting, meaning in settings.meanings(recipe.config).items():
         typer.echo(f"{setting:32} {meaning}")
 
@@ -135,7 +139,7 @@ def report(
     markdown: Annotated[bool, typer.Option(help="Print markdown.")] = False,
 ) -> None:
     """Print the sparsity of a run or of a model file, layer by layer."""
-    from softprune.training import reports
+    from softprune.training import tables
     from softprune.training.folder import Folder
 
     if not path.exists():
@@ -143,12 +147,12 @@ def report(
     folder = Folder.open(path) if path.is_dir() else None
     outcome = folder.outcome if folder is not None else None
     if folder is None:
-        result, remark = reports.of_weights(path), ""
+        result, remark = tables.of_weights(path), ""
     elif outcome is not None:
-        result, remark = reports.of_outcome(folder), ""
+        result, remark = tables.of_run(folder), ""
     else:
         source = folder.newest_weights()
-        result, remark = reports.of_weights(source, folder.config.exclude), f" The table is of {source.name}."
+        result, remark = tables.of_weights(source, folder.config.exclude), f" The table is of {source.name}."
     typer.echo(_printable(result.to_markdown() if markdown else str(result)))
     if folder is not None and outcome is None:
         typer.echo(f"{folder.progress()}{remark}")
@@ -161,7 +165,7 @@ def evaluate(
     words: Settings = None,
 ) -> None:
     """Measure a complete run again, on its own data or on others (`data=FOLDER`)."""
-    measured = _run().open(run).evaluate(words or [])
+    measured = _run("eval").open(run).evaluate(words or [])
     typer.echo(f"Accuracy {measured.accuracy:.2%} on {measured.images:,} images.")
     _echo_figures(measured.figures())
 
@@ -188,9 +192,10 @@ def frontier(
     needs("lightning.pytorch", "Lightning", "softprune frontier")
     from softprune.training.frontier import walk
 
-    stopped = walk(config, key, values, folder, typer.echo, _progress(quiet))
-    if stopped is not None:
-        raise typer.Exit(128 + stopped)
+    _launch(
+        lambda say: walk(config, key, values, folder, say, _progress(quiet)),
+        f"Start the same command again to go on in {folder}.",
+    )
 
 
 @app.command()
@@ -211,17 +216,6 @@ def schedules(
         typer.echo(line)
 
 
-def _recipe(name: str) -> recipes.Recipe:
-    """The recipe of this name. Half a name, as `digits` or `slats`, is answered with the names it could be."""
-    if name in recipes.RECIPES or "/" in name:
-        return recipes.get(name)
-    close = [recipe for recipe in recipes.RECIPES if name in recipe.split("/")]
-    if not close:
-        return recipes.get(name)
-    best = f"{name}/slats" if f"{name}/slats" in close else f"digits/{name}" if f"digits/{name}" in close else close[0]
-    raise ConfigError(f"There is no recipe {name!r}. Did you mean {best!r}? `softprune recipes` lists them all.")
-
-
 def _refuse_options(words: list[str]) -> None:
     """A setting written as an option, or an option that does not exist."""
     for word, value in zip_longest(words, words[1:], fillvalue="..."):
@@ -234,15 +228,15 @@ def _refuse_options(words: list[str]) -> None:
 
 def _settings(name: str, words: list[str], smoke: bool, check: bool = True) -> Config:
     """The settings of a run, refused without torch where that is possible."""
-    recipe = _recipe(name)
+    recipe = recipes.get(name)
     config = names.located((recipe.smoke() if smoke else recipe.config).override(words))
     if check:
         settings.check(config)
     return config
 
 
-def _run() -> type[Run]:
-    needs("lightning.pytorch", "Lightning", "softprune train")
+def _run(command: str = "train") -> type[Run]:
+    needs("lightning.pytorch", "Lightning", f"softprune {command}")
     from softprune.training.run import Run
 
     return Run
@@ -264,19 +258,30 @@ def _progress(quiet: bool) -> Progress:
 
 
 def _finish(run: Run, quiet: bool) -> None:
-    """Train, and say where things are, in one of the processes."""
+    """Train, and say where things are."""
+
+    def work(say: Say) -> int | None:
+        outcome = run.train(say, _progress(quiet))
+        if outcome.accuracy is not None:
+            say(f"Accuracy {outcome.accuracy:.2%} at {outcome.sparsity:.2%} sparsity. See {run.folder}/report.md")
+        return outcome.stopped_by
+
+    _launch(work, f"Go on with: softprune train --resume {run.folder}")
+
+
+def _launch(work: Callable[[Say], int | None], again: str) -> None:
+    """Do the work of one process of a launch, which returns the signal that stopped it, if one did. The first process
+    speaks for all of them; ``again`` tells how to go on after a stop."""
     say = typer.echo if launch.first_process() else _silent
     try:
-        outcome = run.train(say, _progress(quiet))
+        stopped_by = work(say)
     except KeyboardInterrupt:  # before training, or after it: what was saved is not touched
-        say(f"Interrupted. Go on with: softprune train --resume {run.folder}")
+        say(f"Interrupted. {again}")
         raise typer.Exit(128 + signal.SIGINT) from None
     launch.leave_group()
-    if outcome.stopped_by is not None:
-        say(f"Stopped; everything is saved. Go on with: softprune train --resume {run.folder}")
-        raise typer.Exit(128 + outcome.stopped_by)
-    if outcome.accuracy is not None:
-        say(f"Accuracy {outcome.accuracy:.2%} at {outcome.sparsity:.2%} sparsity. See {run.folder}/report.md")
+    if stopped_by is not None:
+        say(f"Stopped; everything is saved. {again}")
+        raise typer.Exit(128 + stopped_by)
 
 
 def _silent(_: str) -> None: ...
@@ -293,7 +298,7 @@ def _printable(text: str) -> str:
 
 
 def main() -> None:
-    """The entry point: errors that are the user's to mend are sentences, without a traceback."""
+    """The entry point: errors that the user can correct are printed as sentences, without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without μ gets a question mark

@@ -35,10 +35,10 @@ class PruningCallback(Callback):
     which Lightning counts. With neither, the module's own ``pl_module.pruner`` is logged. A trained threshold needs
     the module's help: its parameters belong into ``configure_optimizers``, so build threshold and pruner there.
 
-    Sparsity, threshold and penalty are logged every ``Trainer(log_every_n_steps=...)`` steps and shown in the progress
-    bar; those of a second callback as ``sparsity_2`` and so on. After training, ``report`` holds the report and the
-    module exactly sparse weights. ``pruner`` stays attached, so that a checkpoint saved after ``fit`` resumes too,
-    until the module is fitted again or ``pruner.detach()``.
+    Sparsity, threshold and penalty are logged every ``Trainer(log_every_n_steps=...)`` steps and at the end, and shown
+    in the progress bar; those of a second callback as ``sparsity_2`` and so on. After training, ``report`` holds the
+    report, and the module exactly sparse weights. ``pruner`` stays attached, so that a checkpoint saved after ``fit``
+    resumes too, until the module is fitted again or ``pruner.detach()``.
 
     Args:
         threshold: where d comes from: a schedule, ``LATS``, ``TargetSparsity``.
@@ -58,7 +58,7 @@ class PruningCallback(Callback):
         verbose: bool = True,
     ) -> None:
         if threshold is not None and build is not None:
-            raise ArgumentError("`PruningCallback` takes `threshold` or `build`, not both.")
+            raise ArgumentError("`PruningCallback` takes `threshold` or `build`, not both. Leave one out.")
         self.threshold = threshold
         self.build = build
         self.include = include
@@ -104,7 +104,8 @@ class PruningCallback(Callback):
             )
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        """Log when Lightning's loggers listen, once at the beginning for the progress bar, and at the last step."""
+        """Log when Lightning's loggers listen. The progress bar also gets the first step and, if ``max_steps`` is set,
+        the last one; ``log_last`` gives that to the loggers."""
         step, every = self.steps(trainer), trainer.log_every_n_steps  # type: ignore[attr-defined]
         if not every or step in (0, self._logged):  # accumulating gradients
             return
@@ -120,15 +121,29 @@ class PruningCallback(Callback):
     def record(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, numbers: Mapping[str, float]) -> None:
         """Hand numbers to loggers and the progress bar, as CPU tensors: Lightning reads the bar's at every step, and
         each number on a device would be a host sync."""
+        named = self._named(trainer, numbers)
+        pl_module.log_dict({name: torch.tensor(value, device="cpu") for name, value in named.items()}, prog_bar=True)
+
+    def _named(self, trainer: Trainer, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Under names that tell the callbacks of a trainer apart."""
         others = [c for c in trainer.callbacks if isinstance(c, PruningCallback)]  # type: ignore[attr-defined]
         number = others.index(self) + 1
         suffix = f"_{number}" if number > 1 else ""
-        tensors = {name + suffix: torch.tensor(value, device="cpu") for name, value in numbers.items()}
-        pl_module.log_dict(tensors, prog_bar=True)
+        return {name + suffix: value for name, value in numbers.items()}
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.pruner is not None:
             self.report = sp.summarize(self.pruner)
+        self.log_last(trainer)
+
+    def log_last(self, trainer: Trainer) -> None:
+        """Log the last step to the loggers, if it is not one at which Lightning lets them listen."""
+        every = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if self.pruner is None or not every or self.steps(trainer) % every == 0:
+            return
+        named = self._named(trainer, measurements(self.pruner))
+        for logger in trainer.loggers:
+            logger.log_metrics(named, step=trainer.global_step - 1)  # Lightning counts from 0 here
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The progress bar is closed by now."""

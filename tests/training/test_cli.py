@@ -69,6 +69,11 @@ def test_recipes_are_listed_and_shown():
     for choices in settings.CHOICES.values():
         for choice in choices:
             assert choice in output
+    assert (
+        "method=slats                     S-LATS: the threshold is the integral of the learning-rate curve\n" in output
+    )
+    assert "network=resnet50                 ResNet-50 for ImageNet\n" in output
+    assert "lr_curve=epoch-cosine            the paper's: falls after each epoch\n" in output
 
 
 def test_the_version():
@@ -91,6 +96,15 @@ def test_eval_measures_again(run):
     assert code == 0
     assert f"{accuracy:.2%} on 450 images" in output
     assert call("eval", run, "batch=100", "workers=0", "precision=bf16-true")[0] == 0
+
+
+def test_eval_needs_one_device_wherever_the_run_was_trained(run, tmp_path):
+    folder = shutil.copytree(run, tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"nodes": 2, "devices": "2", "strategy": "ddp"}))
+    code, output = call("eval", folder, "batch=75")
+    assert code == 0, output
+    assert "on 450 images" in output
 
 
 def test_what_eval_refuses(run, tmp_path):
@@ -129,15 +143,19 @@ def test_a_frontier_does_only_what_is_missing(tmp_path):
     assert [row["final"] for row in rows] == [0.02, 0.1]
     assert rows[0]["sparsity"] < rows[1]["sparsity"]
     assert "| 0.1 |" in output
-    assert "| 0.1 |" in call(*words, "--final", "0.02")[1]  # which was there already
+    code, output = call(*words, "workers=1", "checkpoint_minutes=1", "--final", "0.02")  # which shape no result
+    assert code == 0
+    assert model.stat().st_mtime_ns == before
+    assert "| 0.1 |" in output  # which was there already
     other = call(*words, "lr=0.05", "--final", "0.05")
     assert other[0] == 0
     assert "| 0.1 |" not in other[1]
     assert json.loads((tmp_path / "frontier.json").read_text())[0]["final"] == 0.05
     assert (tmp_path / "frontier.png").stat().st_size > 10_000
-    code, output = call(*words, "lr=0.05", "--final", "0.02")
-    assert code == 2
-    assert "other settings" in output
+    for other in ("lr=0.05", "data=synthetic"):
+        code, output = call(*words, other, "--final", "0.02")
+        assert code == 2
+        assert "other settings" in output
 
 
 def test_frontiers_keep_apart(tmp_path, monkeypatch, run):
@@ -247,6 +265,7 @@ def test_wrong_names_and_complete_runs_do_not_wait_for_lightning(run):
         "assert CliRunner().invoke(app, ['train', 'digits/nonsense']).exit_code;"
         "assert CliRunner().invoke(app, ['train', 'digits/slats', 'network=nonsense']).exit_code;"
         "assert CliRunner().invoke(app, ['train', 'digits/slats', 'beta=0.1']).exit_code;"
+        "assert CliRunner().invoke(app, ['train', 'digits/slats', 'nesterov=true', 'momentum=0']).exit_code;"
         "assert 'torch' not in sys.modules;"
         f"assert CliRunner().invoke(app, ['report', {str(run)!r}]).exit_code == 0;"
         f"assert CliRunner().invoke(app, ['report', {str(run / 'model.safetensors')!r}]).exit_code == 0;"
@@ -297,8 +316,8 @@ def test_names_from_files_do_not_reach_the_terminal_raw(tmp_path):
     ("words", "text"),
     [
         (["train", "digits/slatz"], "Did you mean"),
-        (["train", "digits"], "There is no recipe 'digits'. Did you mean 'digits/slats'?"),
-        (["train", "slats"], "There is no recipe 'slats'. Did you mean 'digits/slats'?"),
+        (["train", "digits"], "There is no recipe 'digits'. There are digits/dense, digits/slats, "),
+        (["recipes", "slats"], "There is no recipe 'slats'. There are cifar10/slats, digits/slats, "),
         (["train", "--lr", "0.1"], "There is no option `--lr`. Write `lr=0.1`."),
         (["train", "digits/slats", "--final=0.1"], "There is no option `--final=0.1`. Write `final=0.1`."),
         (["frontier", "digits/slats", "--nonsense"], "There is no option `--nonsense`."),
@@ -338,7 +357,7 @@ def test_wrong_calls_are_answered_in_a_sentence(words, text, tmp_path, monkeypat
     [
         (
             ["digits/slats", "beta=0.1"],
-            "The method 'slats' does not read `beta`. Write `beta=none`, or choose a method",
+            "The method 'slats' does not read `beta`. Write `beta=none`, or choose one that does: pgh.",
         ),
         (["digits/slats", "method=dense"], "does not read `final`"),
         (["digits/slats", "init=-8"], "that does: str, str-gs, gpo."),
@@ -372,6 +391,11 @@ def test_wrong_calls_are_answered_in_a_sentence(words, text, tmp_path, monkeypat
         (["digits/lats", "lr=0"], "needs learning rates that sum to more than 0"),
         (["digits/slats", "label_smoothing=2"], "`label_smoothing` must be >= 0 and <= 1"),
         (["digits/slats", "nesterov=true", "momentum=0"], "`nesterov` needs `momentum` > 0"),
+        (
+            ["digits/slats", "optimizer=adam", "nesterov=true"],
+            "The optimizer 'adam' does not read `nesterov`. Write `nesterov=false`, or choose one that does: sgd.",
+        ),
+        (["digits/slats", "optimizer=adamw", "momentum=0"], "The optimizer 'adamw' does not read `momentum`"),
         (["digits/slats", "checkpoint_minutes=-1"], "`checkpoint_minutes` must be >= 0"),
         (["digits/slats", "seed=4294967296"], "`seed` must be >= 0 and < 2**32"),
         (["digits/slats", "precision=17"], "Precision '17' is invalid"),
@@ -429,9 +453,28 @@ def test_only_what_is_ours_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["train"], "Interrupted. Go on with: softprune train --resume {out}\n"),
+        (
+            ["frontier", "digits/slats", "--final", "0.1"],
+            "Interrupted. Start the same command again to go on in {out}.\n",
+        ),
+    ],
+)
+def test_an_interruption_before_training_says_how_to_go_on(words, text, tmp_path, monkeypatch):
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("softprune.training.names.dataset", interrupt)
+    code, output = call(*words, "--out", tmp_path / "out")
+    assert code == 130
+    assert output.endswith(text.format(out=tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (KeyboardInterrupt(), 130, "Interrupted. Go on with: softprune train --resume"),
         (
             OSError(errno.ENOSPC, "No space left on device", "x/y"),
             1,

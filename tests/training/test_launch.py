@@ -52,6 +52,21 @@ def test_two_processes_train_what_one_trains(alone, tmp_path, command):
     assert zeros > 1000
 
 
+def test_one_process_speaks_for_a_frontier(tmp_path):
+    words = ["frontier", *SETTINGS[:2], "epochs=1", *SETTINGS[4:], "devices=2", "--final", "0.02,0.1"]
+    done = subprocess.run(
+        [*TORCHRUN, "-m", "softprune", *words, "--quiet", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| 0.02 |") == done.stdout.count("| 0.1 |") == 1
+    assert {path.name for path in tmp_path.glob("frontier.*")} == {"frontier.json", "frontier.md", "frontier.png"}
+
+
 @pytest.mark.parametrize("words", [["digits/lats"], ["digits/slats", "target=0.6"]], ids=["lats", "target"])
 def test_a_sharded_network_follows_a_scheduler_that_is_played_forward(tmp_path, words):
     weights = run([*SOFTPRUNE, words[0], *SETTINGS[1:], *words[1:], "devices=2", "strategy=fsdp"], tmp_path / "run")

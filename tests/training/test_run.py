@@ -78,6 +78,7 @@ def test_the_folder_of_a_complete_run(complete):
         "plots/turnover.png",
     } <= names
     assert len([name for name in names if name.startswith("tensorboard/events")]) == 1
+    assert "final: 0.04\n" in (complete.folder / "tensorboard" / "hparams.yaml").read_text()
     assert not [name for name in names if name.split("/")[-1].startswith(".")]  # nothing half-written
     assert Config.from_json((complete.folder / "config.json").read_text()) == SHORT
 
@@ -106,7 +107,21 @@ def test_the_history_is_whole(complete):
         after["penalty"] * after["lr"] == pytest.approx(after["threshold"] - before["threshold"])
         for before, after in pairwise(steps)
     )
-    assert [row["dropped"] is None for row in rows if "accuracy" in row] == [True, False, False]
+    assert all(row["dropped"] > 0 for row in rows if "accuracy" in row)
+
+
+def test_turnover_is_counted_from_the_checkpoint_after_a_resume(complete, tmp_path):
+    run = Run.create(tmp_path / "stopped", SHORT)
+    train(run, [At(29, lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    train(run)
+    rows, whole = (
+        [row for row in history.read(folder / "history.jsonl") if "accuracy" in row]
+        for folder in (run.folder, complete.folder)
+    )
+    assert [row["step"] for row in rows] == [21, 42, 63]
+    assert rows[0] == whole[0]
+    assert 0 < rows[1]["dropped"] < whole[1]["dropped"]
+    assert rows[2] == whole[2]
 
 
 def test_a_complete_run_is_not_trained_again(complete):
@@ -250,7 +265,7 @@ def test_model_files_of_strangers_run_nothing(tmp_path, monkeypatch):
     for suffix in ("ckpt", "safetensors"):
         path = tmp_path / f"gift.{suffix}"
         path.write_bytes(pickle.dumps(Evil()))
-        with pytest.raises(CheckpointError):
+        with pytest.raises(CheckpointError, match=r"\.$"):
             model_file.read(path)
     assert not (tmp_path / "executed").exists()
 
@@ -268,6 +283,13 @@ def test_a_full_disk_says_so_and_keeps_the_checkpoint_before(tmp_path):
         with pytest.raises(CheckpointError, match="the disk is full"):
             saver.save_checkpoint({"a": torch.zeros(10**6)}, path)
     assert torch.equal(checkpoint.load(path)["a"], torch.ones(3))
+
+
+def test_a_checkpoint_whose_folder_cannot_be_made_is_told_in_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "checkpoints" / "step-000000001.ckpt"
+    with pytest.raises(CheckpointError, match=r"^Cannot write the checkpoint .*: .*Not a directory.*\.$"):
+        checkpoint.AtomicCheckpointIO().save_checkpoint({}, path)
 
 
 def test_the_report_says_who_left_since_the_validation_before(tmp_path):
@@ -293,9 +315,12 @@ def test_a_power_cut_in_the_middle_of_a_line_and_of_a_checkpoint(tmp_path):
 def test_a_run_none_of_whose_checkpoints_can_be_read_does_not_begin_anew_by_itself(tmp_path):
     run = Run.create(tmp_path / "run", SHORT)
     (tmp_path / "run" / "checkpoints").mkdir()
-    (tmp_path / "run" / "checkpoints" / "step-000000005.ckpt").write_bytes(b"damaged")
+    path = tmp_path / "run" / "checkpoints" / "step-000000005.ckpt"
+    path.write_bytes(b"damaged")
+    said: list[str] = []
     with pytest.raises(CheckpointError, match="Delete them"):
-        train(run)
+        run.train(said.append)
+    assert said == [f"{path} is damaged, and is not read: File is not a zip file."]
 
 
 @pytest.mark.parametrize("contents", [b"{", b"[]", b"\xff"])
@@ -425,7 +450,9 @@ def test_the_checkpoint_of_another_network_is_not_used(tmp_path):
     newest.rename(run.folder / "checkpoints" / "step-000009999.ckpt")
     said: list[str] = []
     assert run.train(said.append).accuracy is not None
-    assert said[0].endswith("step-000009999.ckpt is the checkpoint of another network. Trying the one before it.")
+    assert said[0].endswith(
+        "step-000009999.ckpt is the checkpoint of another network, and is not used. Trying the one before it."
+    )
     assert said[1].startswith("Resuming from")
 
 
@@ -439,7 +466,9 @@ def test_the_checkpoint_of_another_run_is_not_used(tmp_path, other):
     newest.rename(run.folder / "checkpoints" / "step-000009999.ckpt")
     said: list[str] = []
     assert run.train(said.append).accuracy is not None
-    assert f"9999.ckpt is the checkpoint of a run with other settings: {other.split('=')[0]}=" in said[0]
+    assert (
+        f"9999.ckpt is the checkpoint of a run with other settings, and is not used: {other.split('=')[0]}=" in said[0]
+    )
     assert said[1].startswith("Resuming from")
 
 
@@ -511,7 +540,7 @@ def test_every_curve_trains_and_the_threshold_ends_at_its_final_value(tmp_path, 
 
 def test_report_md_gives_the_mean_penalty_and_says_what_turnover_is_of(complete):
     text = (complete.folder / "report.md").read_text(encoding="utf-8")
-    assert "are those of the last epoch." in text
+    assert "are those of the last epoch, or of its part after a resume." in text
     assert "the last step implied" not in text
     penalties = [row["penalty"] for row in history.curve(history.read(complete.folder / "history.jsonl"), "penalty")]
     assert f"The implied L1 penalty was {fmean(penalties):.4g} on average over the run." in text

@@ -14,7 +14,8 @@ EVALUATION = ("data", "image_size", "batch", "precision", "workers", "accelerato
 """What may differ when a trained network is measured again."""
 
 MACHINE = ("data", "compile", "workers", "accelerator", "devices", "strategy", "nodes", "checkpoint_minutes")
-"""What may differ when a run goes on: where it runs and where its data are, but not what comes out."""
+"""Settings that do not shape the result: on what a run is trained, and where its data are. A checkpoint can be used
+whatever they are."""
 
 _HUGE = 1e38  # about the largest number of single precision
 _MANY = 2**31
@@ -41,8 +42,8 @@ class Config:
     lr: float = _setting(0.1, "the learning rate at its peak")
     lr_curve: str = _setting("cosine", "epoch-cosine, the paper's, falls after each epoch")
     warmup: int = _setting(0, "epochs of linear warm-up")
-    momentum: float = _setting(0.9, "of sgd")
-    nesterov: bool = _setting(False, "Nesterov's momentum, of sgd: true, false")
+    momentum: float = _setting(0.9, "of the optimizer, at least 0 and less than 1")
+    nesterov: bool = _setting(False, "Nesterov's momentum: true, false")
     weight_decay: float = _setting(1e-4, "weight decay on the network")
     label_smoothing: float = _setting(0.0, "from 0 to 1")
     seed: int = _setting(0, "of the initial weights and of the order of the images")

@@ -7,8 +7,8 @@ that a damaged one costs the work since the one before it.
 from __future__ import annotations
 
 import errno
-import os
 import pickle
+import shutil
 import signal
 import time
 import zipfile
@@ -63,8 +63,10 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 def _full(path: Path) -> bool:
-    usage = os.statvfs(path.parent)
-    return usage.f_bavail * usage.f_frsize < 2**20
+    try:
+        return shutil.disk_usage(path.parent).free < 2**20
+    except OSError:  # the folder could not be made
+        return False
 
 
 _DAMAGED = (
@@ -82,7 +84,7 @@ def load(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
             if (part := archive.testzip()) is not None:
-                raise zipfile.BadZipFile(f"the checksum of {part} is wrong.")
+                raise zipfile.BadZipFile(f"the checksum of {part} is wrong")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"There is no checkpoint {path}.") from None
@@ -91,10 +93,10 @@ def load(path: Path) -> dict[str, Any]:
             f"{path} is damaged, or holds more than tensors and plain values, and is not read."
         ) from error
     except _DAMAGED as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path} is damaged, and is not read: {reason}") from error
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise CheckpointError(f"{path} is damaged, and is not read: {reason}.") from error
     if not isinstance(checkpoint, dict) or MARK not in checkpoint:
-        raise CheckpointError(f"{path} is not a checkpoint of softprune.")
+        raise CheckpointError(f"{path} is not a checkpoint of softprune, and is not read.")
     return checkpoint
 
 
@@ -111,19 +113,21 @@ class Expected:
         """Refuse the checkpoint of another run."""
         state, settings = checkpoint.get("state_dict"), checkpoint.get("settings")
         if not isinstance(state, dict) or set(state) != self.weights:
-            raise CheckpointError(f"{path} is the checkpoint of another network.")
+            raise CheckpointError(f"{path} is the checkpoint of another network, and is not used.")
         if isinstance(settings, dict):
             self._check_settings(path, settings)
         elif not self._same_form(checkpoint):
-            raise CheckpointError(f"{path} is the checkpoint of another optimizer or method.")
+            raise CheckpointError(f"{path} is the checkpoint of another optimizer or method, and is not used.")
 
     def _check_settings(self, path: Path, settings: dict[str, Any]) -> None:
         """A setting that was not known when the checkpoint was made had its default. Values are compared as text, since
-        a stranger's may be tensors."""
+        those in an untrusted file may be tensors."""
         theirs = Config().shaping() | settings
         mine = {name: as_text(value) for name, value in self.config.shaping().items()}
         if other := [f"{name}={as_text(theirs[name])}" for name in mine if as_text(theirs[name]) != mine[name]]:
-            raise CheckpointError(f"{path} is the checkpoint of a run with other settings: {listing(other, most=4)}.")
+            raise CheckpointError(
+                f"{path} is the checkpoint of a run with other settings, and is not used: {listing(other, most=4)}."
+            )
 
     def _same_form(self, checkpoint: Mapping[str, Any]) -> bool:
         match checkpoint.get("optimizer_states"):
@@ -145,12 +149,12 @@ def _form(state: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def newest(folder: Folder, expected: Expected, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
     """The newest checkpoint that this run can go on from, with its contents; None if there is none at all."""
-    for path in (found := folder.checkpoints()):
+    for i, path in enumerate(found := folder.checkpoints()):
         try:
             checkpoint = load(path)
             expected.check(path, checkpoint)
         except CheckpointError as error:
-            say(f"{error} Trying the one before it.")
+            say(f"{error} Trying the one before it." if i + 1 < len(found) else str(error))
         else:
             say(f"Resuming from {path}.")
             return path, checkpoint

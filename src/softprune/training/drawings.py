@@ -36,10 +36,9 @@ def tabulate_and_draw(
 
 
 def _curve(final: float, steps: int, epochs: int, entry: LrCurve, betas: Sequence[float], out: Path) -> Iterator[str]:
-    lr = None if isinstance(entry.curve, Cosine) else entry.curve
     schedules = {
-        "S-LATS": sp.SLATS(final, steps, lr=lr),
-        **{f"PGH {beta:g}": sp.PGH(final, steps, beta, lr=lr) for beta in betas},
+        "S-LATS": sp.SLATS(final, steps, lr=entry.curve),
+        **{f"PGH {beta:g}": sp.PGH(final, steps, beta, lr=entry.curve) for beta in betas},
         "sine": sp.Sine(final, steps),
         "linear": sp.Linear(final, steps),
         "log2": sp.Log2(final, steps),

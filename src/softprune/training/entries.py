@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import softprune as sp
     from softprune.data import Dataset
 
-    Threshold = sp.Threshold | Callable[[int], float]
+    Built = sp.Threshold | Callable[[int], float]  # what `Pruner(threshold=...)` takes
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Method(Entry):
     """``needs`` are the settings that it cannot do without, ``reads`` those that it may be given; all others of
     ``names.OF_METHODS`` are refused. ``build`` is None where nothing is pruned."""
 
-    build: Callable[[Asked], Threshold] | None
+    build: Callable[[Asked], Built] | None
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     trained: bool = False
@@ -85,13 +85,18 @@ class LrCurve(Entry):
 
 @dataclass(frozen=True)
 class OptimizerName(Entry):
-    """``build`` gets the param groups and the settings."""
+    """``build`` gets the param groups and the settings. ``reads`` are the settings that not every optimizer has; all
+    others of ``names.OF_OPTIMIZERS`` are refused."""
 
     build: Callable[[list[dict[str, Any]], Config], Optimizer]
+    reads: tuple[str, ...] = ()
+
+    def takes(self, setting: str) -> bool:
+        return setting in self.reads
 
 
 @dataclass(frozen=True)
-class Gradient(Entry):
+class GradientName(Entry):
     """``build`` gives what ``Pruner(gradient=...)`` takes."""
 
     build: Callable[[], Any]

@@ -20,6 +20,7 @@ from softprune.report import markdown
 from softprune.training import names, plots
 from softprune.training.files import write_text
 from softprune.training.folder import Folder
+from softprune.training.launch import first_process
 from softprune.training.run import Progress, Run, Say
 from softprune.training.trainer import rehearse
 
@@ -32,7 +33,10 @@ def walk(
     say: Say = print,
     progress: Progress = None,
 ) -> int | None:
-    """Train what is missing and write table and plot. Returns the signal that stopped it, if one did."""
+    """Train what is missing, in every process of a launch; the first one also writes table and plots.
+
+    Returns the signal that stopped it, if one did.
+    """
     if (folder / "config.json").exists():
         raise ConfigError(f"{folder} holds a run. Choose another folder with `--out`.")
     images: Dataset | None = None  # read once, for all runs, and before a folder is made
@@ -45,10 +49,17 @@ def walk(
         say(f"{key} = {value:g}: {run.folder}")
         outcome = run.train(say, progress, images=images)
         if outcome.stopped_by is not None:
-            say(f"Stopped; everything is saved. Start the same command again to go on in {folder}.")
             return outcome.stopped_by
-        rows = _complete(config, key, folder)
-        write_text(folder / "frontier.json", json.dumps(rows, indent=2))
+        if first_process():
+            rows = _complete(config, key, folder)
+            write_text(folder / "frontier.json", json.dumps(rows, indent=2))
+    if first_process():
+        _present(rows, key, folder, say)
+    return None
+
+
+def _present(rows: Sequence[dict[str, float]], key: str, folder: Path, say: Say) -> None:
+    """Table and plots."""
     table = _table(rows, key)
     write_text(folder / "frontier.md", table + "\n")
     say(table)
@@ -57,7 +68,6 @@ def walk(
         path = folder / f"{'frontier' if name == 'accuracy' else re.sub('[^a-z]+', '-', name.lower()).strip('-')}.png"
         plots.frontier(points, name, path)
         say(f"Plot: {path}")
-    return None
 
 
 def _complete(config: Config, key: str, folder: Path) -> list[dict[str, float]]:
@@ -65,7 +75,7 @@ def _complete(config: Config, key: str, folder: Path) -> list[dict[str, float]]:
     rows = []
     for run in (Run.open(path.parent) for path in folder.glob(f"{key}-*/config.json")):
         value = getattr(run.config, key)
-        if run.config == replace(config, **{key: value}) and (outcome := run.outcome) is not None:
+        if _alike(run.config, replace(config, **{key: value})) and (outcome := run.outcome) is not None:
             known = {key: value, "sparsity": outcome["sparsity"], "accuracy": outcome["accuracy"]}
             rows.append(known | outcome["figures"])
     return sorted(rows, key=lambda row: row[key])
@@ -98,7 +108,12 @@ def _configs(config: Config, key: str, values: Sequence[float]) -> dict[float, C
 def _run(config: Config, folder: Path) -> Run:
     if not (folder / "history.jsonl").exists():  # training never began there
         return Run(Folder.create(folder, config), config)  # rehearsed already
-    run = Run.open(folder)
-    if run.config != config:
+    home = Folder.open(folder)
+    if not _alike(home.config, config):
         raise ConfigError(f"{folder} holds a run with other settings. Choose another folder with `--out`.")
-    return run
+    return Run(home, config)
+
+
+def _alike(one: Config, other: Config) -> bool:
+    """Whether two runs have the same result, wherever they are trained and wherever their files lie."""
+    return one.shaping() == other.shaping() and names.kind_of_data(one) == names.kind_of_data(other)

@@ -45,9 +45,12 @@ def read(path: Path) -> dict[str, Tensor]:
 
         tensors = load(path).get("state_dict")
         if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
-            raise CheckpointError(f"{path} holds no weights.")
+            raise CheckpointError(f"{path} holds no weights. Choose a checkpoint that `softprune train` wrote.")
         return {name.removeprefix("network."): tensor for name, tensor in tensors.items()}
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
+        raise CheckpointError(
+            f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. If a run wrote it, delete the "
+            "run's report.json, and `softprune train --resume` writes both again."
+        ) from error

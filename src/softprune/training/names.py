@@ -15,13 +15,13 @@ import softprune as sp
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config
 from softprune.schedules.curves import Cosine, Curve, Polynomial, Steps
-from softprune.training.entries import Asked, Data, Gradient, LrCurve, Method, Names, Network, OptimizerName
+from softprune.training.entries import Asked, Data, GradientName, LrCurve, Method, Names, Network, OptimizerName
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from softprune.data import Dataset
-    from softprune.training.entries import Threshold
+    from softprune.training.entries import Built
 
 # methods
 
@@ -31,15 +31,15 @@ _AIMED = ("target", "min_density", *_SCHEDULED)
 _TRAINED = ("threshold_decay", *_PRUNED)
 
 
-def _schedule(name: str) -> Callable[[Asked], Threshold]:
+def _schedule(name: str) -> Callable[[Asked], Built]:
     """A schedule of the paper that needs nothing but D and the number of steps."""
     return lambda asked: getattr(sp, name)(asked.number("final"), asked.steps, start=asked.start)
 
 
-def _aimed(build: Callable[[Asked], Threshold]) -> Callable[[Asked], Threshold]:
+def _aimed(build: Callable[[Asked], Built]) -> Callable[[Asked], Built]:
     """A target, if one is set, has a threshold of its own."""
 
-    def choose(asked: Asked) -> Threshold:
+    def choose(asked: Asked) -> Built:
         config = asked.config
         if config.target is None:
             return build(asked)
@@ -49,13 +49,11 @@ def _aimed(build: Callable[[Asked], Threshold]) -> Callable[[Asked], Threshold]:
     return choose
 
 
-def _curve(asked: Asked) -> Curve | None:
-    """For S-LATS and PGH, which take the cosine's own integral if no curve is given."""
-    curve = LR_CURVES[asked.config.lr_curve].curve
-    return None if isinstance(curve, Cosine) else curve
+def _curve(asked: Asked) -> Curve:
+    return LR_CURVES[asked.config.lr_curve].curve
 
 
-def _lats(asked: Asked) -> Threshold:
+def _lats(asked: Asked) -> Built:
     if asked.config.penalty is not None:
         return sp.LATS(asked.config.penalty, start=asked.start)
     assert asked.lr_scheduler is not None
@@ -94,7 +92,7 @@ METHODS = Names(
             needs=("final",),
             reads=_SCHEDULED,
         ),
-        Method("sine", "STDS with a sine: rises fast, then flattens", _schedule("Sine"), ("final",), _SCHEDULED),
+        Method("sine", "STDS with a sine: an S-shaped rise", _schedule("Sine"), ("final",), _SCHEDULED),
         Method("linear", "STDS with a straight line", _schedule("Linear"), ("final",), _SCHEDULED),
         Method("log2", "STDS with a logarithm", _schedule("Log2"), ("final",), _SCHEDULED),
         Method(
@@ -155,8 +153,6 @@ NETWORKS = Names(
 def _sgd(groups: list[dict[str, Any]], config: Config) -> Optimizer:
     from torch.optim import SGD
 
-    if config.nesterov and config.momentum == 0:
-        raise ConfigError("`nesterov` needs `momentum` > 0. Write `nesterov=false`, or `momentum=0.9`.")
     return SGD(groups, config.lr, config.momentum, weight_decay=config.weight_decay, nesterov=config.nesterov)
 
 
@@ -175,12 +171,14 @@ def _adamw(groups: list[dict[str, Any]], config: Config) -> Optimizer:
 OPTIMIZERS = Names(
     "optimizer",
     [
-        OptimizerName("sgd", "with `momentum` and `nesterov`", _sgd),
-        OptimizerName("adam", "weight decay in the gradient", _adam),
-        OptimizerName("adamw", "weight decay beside the gradient", _adamw),
+        OptimizerName("sgd", "stochastic gradient descent", _sgd, reads=("momentum", "nesterov")),
+        OptimizerName("adam", "Adam, with weight decay in the gradient", _adam),
+        OptimizerName("adamw", "AdamW, with weight decay beside the gradient", _adamw),
     ],
 )
 
+OF_OPTIMIZERS = tuple(f.name for f in fields(Config) if any(entry.takes(f.name) for entry in OPTIMIZERS.values()))
+"""Settings that some optimizers read and others do not."""
 
 LR_CURVES = Names(
     "lr_curve",
@@ -196,8 +194,8 @@ LR_CURVES = Names(
 GRADIENTS = Names(
     "gradient",
     [
-        Gradient("identity", "every weight learns, zeros too", lambda: sp.identity),
-        Gradient("subgradient", "weights that are zero do not learn", lambda: sp.subgradient),
+        GradientName("identity", "every weight learns, zeros too", lambda: sp.identity),
+        GradientName("subgradient", "weights that are zero do not learn", lambda: sp.subgradient),
     ],
 )
 
@@ -251,6 +249,11 @@ def located(config: Config) -> Config:
     if not entry.files:
         return config
     return replace(config, data=entry.name.replace("FOLDER", str(path.absolute())))
+
+
+def kind_of_data(config: Config) -> str:
+    """The entry of ``DATA`` that ``data`` belongs to, wherever the files are."""
+    return _source(config)[0].name
 
 
 def _source(config: Config) -> tuple[Data, Path]:

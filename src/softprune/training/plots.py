@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import softprune as sp
 from softprune.training import history
 from softprune.training.files import replacing
 
+_DOT = "."  # for curves of validations, of which there may be only one
+
 
 def draw(folder: Path, rows: Sequence[history.Row], report: sp.Report, target: float | None) -> None:
     """threshold.png, sparsity.png, layers.png, turnover.png in ``folder``."""
@@ -29,8 +32,10 @@ def draw(folder: Path, rows: Sequence[history.Row], report: sp.Report, target: f
 
 
 def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) -> None:
-    """What is called ``name`` against the weights left, on a logarithmic axis: 98 and 99% sparsity are as far apart as
-    50 and 75%. A point is (label, sparsity, value)."""
+    """What is called ``name`` against the weights left; a point is (label, sparsity, value).
+
+    The axis is logarithmic: 98 and 99% sparsity are as far apart as 50 and 75%.
+    """
     figure, axes = _one()
     ordered = sorted((max(100 * (1 - sparsity), 1e-3), value, label) for label, sparsity, value in points)
     axes.plot([left for left, _, _ in ordered], [value for _, value, _ in ordered], marker="o")
@@ -59,7 +64,7 @@ def _threshold(rows: Sequence[history.Row]) -> Figure:
     if usual := ordered[len(ordered) // 20 : -len(ordered) // 20 or None]:
         low, high = min(0, 1.25 * usual[0]), 1.25 * usual[-1] or 1
         right.set_ylim(low, high)
-        penalties = [row | {"penalty": min(max(row["penalty"], low), high)} for row in penalties]
+        penalties = [row if low <= row["penalty"] <= high else row | {"penalty": math.nan} for row in penalties]
     _line(right, penalties, "penalty")
     right.set(title="implied L1 penalty μ, without outliers", xlabel="step")
     for axes in (left, right):
@@ -69,8 +74,8 @@ def _threshold(rows: Sequence[history.Row]) -> Figure:
 
 def _sparsity(rows: Sequence[history.Row], target: float | None) -> Figure:
     figure, axes = _one()
-    for name in ("sparsity", "accuracy"):
-        _line(axes, history.curve(rows, name), name, scale=100)
+    _line(axes, history.curve(rows, "sparsity"), "sparsity", scale=100)
+    _line(axes, history.curve(rows, "accuracy"), "accuracy", scale=100, marker=_DOT)
     if target is not None:
         axes.axhline(100 * target, color="black", lw=1, ls="--", label="target")
     axes.set(title="overall sparsity and accuracy (%)", xlabel="step", ylim=(0, 101))
@@ -78,8 +83,8 @@ def _sparsity(rows: Sequence[history.Row], target: float | None) -> Figure:
     return figure
 
 
-def _line(axes: Axes, rows: Sequence[dict[str, float]], name: str, scale: float = 1) -> None:
-    axes.plot([row["step"] for row in rows], [scale * row[name] for row in rows], label=name)
+def _line(axes: Axes, rows: Sequence[dict[str, float]], name: str, scale: float = 1, marker: str = "") -> None:
+    axes.plot([row["step"] for row in rows], [scale * row[name] for row in rows], label=name, marker=marker)
 
 
 def _layers(report: sp.Report) -> Figure:
@@ -95,8 +100,8 @@ def _layers(report: sp.Report) -> Figure:
 
 def _turnover(rows: Sequence[dict[str, float]]) -> Figure:
     figure, axes = _one()
-    axes.plot([row["step"] for row in rows], [row["dropped"] for row in rows], label="dropped")
-    axes.plot([row["step"] for row in rows], [row["regrown"] for row in rows], label="regrown")
+    for name in ("dropped", "regrown"):
+        _line(axes, rows, name, marker=_DOT)
     axes.set(title="weights dropped and regrown between validations", xlabel="step", yscale="symlog")
     axes.legend(frameon=False)
     return figure

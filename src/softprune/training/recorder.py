@@ -27,8 +27,10 @@ def interval(steps: int) -> int:
 class Recorder(PruningCallback):
     """The training curve with loss and learning rate, and after each validation accuracy and turnover.
 
-    ``say`` gets a line for each epoch, if there is no progress bar to look at. A network that is not pruned is recorded
-    too. ``report`` is that of the last validation.
+    Turnover, the weights dropped and regrown, is counted from the validation before. At the first one, it is counted
+    from the start of training, or from the checkpoint that training was resumed from. ``report`` is that of the last
+    validation, and None before there is one. A network that is not pruned is recorded too. ``say`` gets a line for each
+    epoch, if there is no progress bar to look at.
     """
 
     def __init__(self, history: History, say: Callable[[str], None] | None = None) -> None:
@@ -36,10 +38,12 @@ class Recorder(PruningCallback):
         self.history = history
         self.say = say
         self._loss = math.nan
+        self._earlier: sp.Report | None = None  # turnover is counted from it
 
     def on_train_start(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
-        """Go on after the checkpoint, so that a resumed run has the rows of one that never stopped."""
+        """Drop the rows after the checkpoint, so that a resumed run has a row for every step, and none twice."""
         self.pruner = pl_module.pruner
+        self._earlier = sp.summarize(self.pruner) if self.pruner is not None else None
         self._logged = trainer.global_step
         if trainer.is_global_zero:
             self.history.cut(trainer.global_step)
@@ -61,9 +65,8 @@ class Recorder(PruningCallback):
             return
         accuracy = float(trainer.callback_metrics["accuracy"])
         row: dict[str, float | None] = {"step": trainer.global_step, "accuracy": accuracy}
-        if self.pruner is not None:
-            earlier, report = self.report, sp.summarize(self.pruner)
-            self.report = report if earlier is None else report.since(earlier)
+        if self.pruner is not None and self._earlier is not None:
+            self._earlier = self.report = sp.summarize(self.pruner).since(self._earlier)
             row |= {"dropped": self.report.dropped, "regrown": self.report.regrown}
         if trainer.is_global_zero:
             self.history.append(row)
@@ -75,7 +78,8 @@ class Recorder(PruningCallback):
             )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The report is that of the last validation: another one would count turnover since that."""
+        """The report stays that of the last validation: another one would count turnover since that."""
+        self.log_last(trainer)
 
 
 class Bar(TQDMProgressBar):

@@ -65,5 +65,7 @@ def _remarks(report: sp.Report, rows: list[history.Row]) -> list[str]:
     if penalties := [row["penalty"] for row in history.curve(rows, "penalty")]:
         remarks.append(f"The implied L1 penalty was {statistics.fmean(penalties):.4g} on average over the run.")
     if report.dropped is not None:
-        remarks.append("Weights dropped (that became zero) and regrown are those of the last epoch.")
+        remarks.append(
+            "Weights dropped (that became zero) and regrown are those of the last epoch, or of its part after a resume."
+        )
     return remarks

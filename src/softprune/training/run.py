@@ -136,13 +136,13 @@ class Run:
         return card
 
     def _recovered(self, report: sp.Report) -> sp.Report:
-        """Of a run that was stopped when nothing was left to train: its last penalty is in the history alone."""
+        """The report of a run without a validation: one that is not pruned, or was stopped after its last step. The
+        pruner of the latter made no step since it was resumed, so that the last penalty is read from the history."""
         return replace(report, penalty=history.last(self.folder / "history.jsonl").get("penalty"))
 
     def _newest(self, say: Say, task: Task) -> tuple[Path, dict[str, Any]] | None:
         def optimizer() -> Mapping[str, Any]:
-            state: Mapping[str, Any] = trainer.on_meta(self.config).state_dict()
-            return state
+            return trainer.on_meta(self.config).state_dict()
 
         expected = checkpoint.Expected(self.config, frozenset(task.state_dict()), optimizer)
         found = checkpoint.newest(self.home, expected, say)
@@ -151,9 +151,9 @@ class Run:
         return found
 
     def evaluate(self, changes: Iterable[str]) -> Measured:
-        """Measure the model file again, on the run's data or on others: ``["data=FOLDER"]``."""
+        """Measure the model file again on one device, with the run's data or with others: ``["data=FOLDER"]``."""
         changes = list(changes)
-        config = names.located(self.config.override(changes))
+        config = replace(names.located(self.config.override(changes)), devices="1", nodes=1)
         if other := [name for name, *_ in (s.partition("=") for s in changes) if name not in EVALUATION]:
             raise ConfigError(
                 f"`{other[0]}` belongs to the trained network, and cannot be changed to evaluate it. "

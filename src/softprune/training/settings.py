@@ -12,10 +12,10 @@ from typing import Any
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config, as_text
 from softprune.training import names
-from softprune.training.entries import Entry
-from softprune.training.names import METHODS, OF_METHODS
+from softprune.training.entries import Names
+from softprune.training.names import METHODS, OF_METHODS, OF_OPTIMIZERS, OPTIMIZERS
 
-CHOICES: Mapping[str, Mapping[str, Entry]] = {
+CHOICES: Mapping[str, Names[Any]] = {
     "network": names.NETWORKS,
     "data": names.DATA,
     "optimizer": names.OPTIMIZERS,
@@ -40,9 +40,19 @@ def meanings(config: Config) -> dict[str, str]:
 def _meaning(setting: Any) -> str:
     said: str = setting.metadata["meaning"]
     listed = ", ".join(CHOICES.get(setting.name, ()))
-    if setting.name in OF_METHODS and len(readers := _readers(setting.name)) < len(METHODS) - 1:
+    if setting.name in (*OF_METHODS, *OF_OPTIMIZERS) and len(readers := _readers(setting.name)) < len(METHODS) - 1:
         said = f"{said} ({', '.join(readers)})"
     return "; ".join(part for part in (listed, said) if part)
+
+
+def choices(config: Config) -> dict[str, str]:
+    """What was chosen -> what that is, in a few words.
+
+    >>> choices(Config())["lr_curve=cosine"]
+    'falls at every step'
+    """
+    chosen = {setting: getattr(config, setting) for setting in ("method", "network", "optimizer", "lr_curve")}
+    return {f"{setting}={name}": CHOICES[setting].find(name).about for setting, name in chosen.items()}
 
 
 def complete(incomplete: str) -> list[str]:
@@ -61,15 +71,10 @@ def complete(incomplete: str) -> list[str]:
 
 
 def check(config: Config) -> None:
-    """Refuse names that do not exist, and a method that lacks a setting or has one that it does not read."""
-    for table, name in (
-        (names.NETWORKS, config.network),
-        (names.OPTIMIZERS, config.optimizer),
-        (names.LR_CURVES, config.lr_curve),
-        (names.GRADIENTS, config.gradient),
-        (METHODS, config.method),
-    ):
-        if name is not None:
+    """Refuse names that do not exist, a method that lacks a setting, and settings that would not be read."""
+    for setting, table in CHOICES.items():
+        name = getattr(config, setting)
+        if name is not None and setting != "data":  # which may be any folder
             table.find(name)
     _refuse_the_unread(config)
     for name in METHODS[config.method].needs:
@@ -86,20 +91,20 @@ def check(config: Config) -> None:
 
 
 def _refuse_the_unread(config: Config) -> None:
-    """Every setting given must be used; only `final` yields to `target`."""
-    method = METHODS[config.method]
+    """Every setting of methods and optimizers must be read by those that were chosen; only `final` yields to
+    `target`."""
+    method, optimizer = METHODS[config.method], OPTIMIZERS[config.optimizer]
     if config.target is not None and not method.takes("target"):
         raise ConfigError(
             f"Cannot use `target` with the method {config.method!r}. This is because a target has a threshold of its "
             "own, which follows the learning rate as that of slats does. Use a recipe of slats."
         )
     for name in (name for name in OF_METHODS if not method.takes(name)):
-        default = getattr(Config(), name)
-        if getattr(config, name) != default:
-            raise ConfigError(
-                f"The method {config.method!r} does not read `{name}`. Write `{name}={as_text(default)}`, or choose a "
-                f"method that does: {', '.join(_readers(name))}."
-            )
+        _refuse_a_change(config, name, "method")
+    for name in (name for name in OF_OPTIMIZERS if not optimizer.takes(name)):
+        _refuse_a_change(config, name, "optimizer")
+    if config.nesterov and config.momentum == 0:
+        raise ConfigError("`nesterov` needs `momentum` > 0. Write `nesterov=false`, or `momentum=0.9`.")
     if config.target is None and config.min_density is not None:
         raise ConfigError("`min_density` guards layers from a target. Write `target=...` too, or `min_density=none`.")
     if config.penalty is not None and (config.final is not None or config.target is not None):
@@ -109,5 +114,17 @@ def _refuse_the_unread(config: Config) -> None:
         )
 
 
+def _refuse_a_change(config: Config, name: str, chooser: str) -> None:
+    """The setting ``name``, which the method or optimizer does not read, must have its default."""
+    default = getattr(Config(), name)
+    if getattr(config, name) != default:
+        raise ConfigError(
+            f"The {chooser} {getattr(config, chooser)!r} does not read `{name}`. Write `{name}={as_text(default)}`, or "
+            f"choose one that does: {', '.join(_readers(name))}."
+        )
+
+
 def _readers(setting: str) -> list[str]:
-    return [method.name for method in METHODS.values() if method.takes(setting)]
+    """The methods or optimizers that read a setting."""
+    methods = [method.name for method in METHODS.values() if method.takes(setting)]
+    return methods + [optimizer.name for optimizer in OPTIMIZERS.values() if optimizer.takes(setting)]

@@ -83,6 +83,7 @@ class Task(LightningModule):
         params = sp.select(self.network, exclude=config.exclude) if method.build else {}
         asked = Asked(config, params, self.steps, config.start * self.batches)
         trained = method.build(asked) if method.build and method.trained else None
+        assert trained is None or isinstance(trained, sp.Trainable), f"{method.name} is not trained"
         optimizer = self._optimizer(trained)
         rate = self.rate
         scheduler = LambdaLR(optimizer, lambda step: rate(step))  # of a function, LambdaLR saves nothing
@@ -92,7 +93,7 @@ class Task(LightningModule):
             self.pruner = sp.Pruner(params, optimizer, threshold=threshold, gradient=gradient)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def _optimizer(self, trained: Any) -> Optimizer:
+    def _optimizer(self, trained: sp.Trainable | None) -> Optimizer:
         """Parameters are given with their names, which reports and checkpoints then have."""
         config = self.config
         groups: list[dict[str, Any]] = [{"params": list(self.network.named_parameters())}]

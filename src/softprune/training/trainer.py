@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 from torch import nn
+from torch.optim import Optimizer
 
 from softprune.errors import ConfigError, UserError
 from softprune.recipes.config import Config
@@ -32,10 +34,12 @@ def training(
     config: Config, folder: Path, task: Task, callbacks: Sequence[Callback], reader: AtomicCheckpointIO
 ) -> Trainer:
     """One long epoch, validated every ``task.batches``, whose logs and checkpoints are in the run's folder."""
-    return build(
+    logger: TensorBoardLogger | None = None
+    if find_spec("tensorboard"):
+        logger = TensorBoardLogger(folder, name="", version="tensorboard", default_hp_metric=False)
+        logger.log_hyperparams(asdict(config))
+    return _launched(
         config,
-        devices=config.devices,
-        num_nodes=config.nodes,
         strategy=_strategy(config),
         max_steps=task.steps,
         val_check_interval=task.batches,
@@ -43,7 +47,7 @@ def training(
         use_distributed_sampler=False,
         enable_progress_bar=any(isinstance(callback, Bar) for callback in callbacks),
         log_every_n_steps=interval(task.steps),
-        logger=TensorBoardLogger(folder, name="", version="tensorboard") if find_spec("tensorboard") else False,
+        logger=logger or False,
         plugins=[reader],
         callbacks=list(callbacks),
     )
@@ -58,19 +62,24 @@ def rehearse(config: Config) -> None:
     """Build all that needs no data, without memory for weights: what cannot be is refused before anything is made."""
     on_meta(config)
     strategy = "auto" if config.strategy == "fsdp" else config.strategy
-    build(config, devices=config.devices, num_nodes=config.nodes, strategy=strategy)
+    _launched(config, strategy=strategy)
 
 
-def on_meta(config: Config) -> Any:
+def on_meta(config: Config) -> Optimizer:
     """The optimizer of a run, with its pruner, of a network without memory."""
     with torch.device("meta"):
         return Task(config, classes=10, channels=3, batches=1).configure_optimizers()["optimizer"]
 
 
+def _launched(config: Config, **options: Any) -> Trainer:
+    """On all devices of all nodes."""
+    check_nodes(config.nodes)
+    return build(config, devices=config.devices, num_nodes=config.nodes, **options)
+
+
 def build(config: Config, **options: Any) -> Trainer:
     """The one place where a Trainer is built: what Lightning refuses here are settings."""
     quieten()
-    check_nodes(config.nodes)
     try:
         return Trainer(
             **{

@@ -1,4 +1,4 @@
-"""Sparsity tables for `softprune report`: of a complete run, of a checkpoint, of a model file."""
+"""The tables of `softprune report`: of a complete run, of a checkpoint, of a model file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from softprune.training.files import readable
 from softprune.training.folder import Folder
 
 
-def of_outcome(folder: Folder) -> Report:
+def of_run(folder: Folder) -> Report:
     """The report that a complete run has saved."""
     outcome, hints = folder.outcome, get_type_hints(Layer)
     assert outcome is not None
