@@ -78,7 +78,9 @@ def test_the_folder_of_a_complete_run(complete):
         "plots/turnover.png",
     } <= names
     assert len([name for name in names if name.startswith("tensorboard/events")]) == 1
-    assert "final: 0.04\n" in (complete.folder / "tensorboard" / "hparams.yaml").read_text()
+    hyperparameters = (complete.folder / "tensorboard" / "hparams.yaml").read_text()
+    assert "final: 0.04\n" in hyperparameters
+    assert "exclude: []\n" in hyperparameters
     assert not [name for name in names if name.split("/")[-1].startswith(".")]  # nothing half-written
     assert Config.from_json((complete.folder / "config.json").read_text()) == SHORT
 

@@ -39,13 +39,16 @@ def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) 
     figure, axes = _one()
     ordered = sorted((max(100 * (1 - sparsity), 1e-3), value, label) for label, sparsity, value in points)
     axes.plot([left for left, _, _ in ordered], [value for _, value, _ in ordered], marker="o")
-    for i, (left, value, label) in enumerate(ordered):  # above and below in turn, since points may be close
-        offset = (0, 7) if i % 2 == 0 else (0, -14)
-        axes.annotate(label, (left, value), offset, textcoords="offset points", fontsize=8, ha="center")
-    axes.margins(0.08, 0.15)
+    for i, (left, value, label) in enumerate(
+        ordered
+    ):  # in turn, since points may be close; a falling line is in between
+        offset, side = ((5, 5), "left") if i % 2 == 0 else ((-5, -12), "right")
+        axes.annotate(label, (left, value), offset, textcoords="offset points", fontsize=8, ha=side)
+    axes.margins(0.12, 0.15)
     axes.set(xlabel="weights left (%)", ylabel=name, title=f"{name} against sparsity", xscale="log")
     axes.invert_xaxis()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    few = ordered[-1][0] < 300 * ordered[0][0]  # decades
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
     axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     if name == "accuracy":
@@ -103,6 +106,7 @@ def _turnover(rows: Sequence[dict[str, float]]) -> Figure:
     for name in ("dropped", "regrown"):
         _line(axes, rows, name, marker=_DOT)
     axes.set(title="weights dropped and regrown between validations", xlabel="step", yscale="symlog")
+    axes.set_xlim(left=0)
     axes.legend(frameon=False)
     return figure
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def training(
     logger: TensorBoardLogger | None = None
     if find_spec("tensorboard"):
         logger = TensorBoardLogger(folder, name="", version="tensorboard", default_hp_metric=False)
-        logger.log_hyperparams(asdict(config))
+        logger.log_hyperparams(json.loads(config.to_json()))
     return _launched(
         config,
         strategy=_strategy(config),
