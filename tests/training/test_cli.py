@@ -107,6 +107,14 @@ def test_eval_needs_one_device_wherever_the_run_was_trained(run, tmp_path):
     assert "on 450 images" in output
 
 
+def test_a_command_without_lightning_names_itself(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    for words in (["eval", run], ["train", "--resume", run], ["frontier", *TINY, "--final", "0.1"]):
+        code, output = call(*words)
+        assert code == 1
+        assert output.startswith(f"`softprune {words[0]}` needs Lightning, which is not installed.")
+
+
 def test_what_eval_refuses(run, tmp_path):
     assert call("eval", run, "lr=1")[1].startswith("`lr` belongs to the trained network")
     assert call("eval", run, "network=resnet20")[0] == 2

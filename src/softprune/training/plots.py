@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 import softprune as sp
 from softprune.training import history
@@ -39,9 +39,7 @@ def frontier(points: Sequence[tuple[str, float, float]], name: str, path: Path) 
     figure, axes = _one()
     ordered = sorted((max(100 * (1 - sparsity), 1e-3), value, label) for label, sparsity, value in points)
     axes.plot([left for left, _, _ in ordered], [value for _, value, _ in ordered], marker="o")
-    for i, (left, value, label) in enumerate(
-        ordered
-    ):  # in turn, since points may be close; a falling line is in between
+    for i, (left, value, label) in enumerate(ordered):  # on either side of a falling line, since points may be close
         offset, side = ((5, 5), "left") if i % 2 == 0 else ((-5, -12), "right")
         axes.annotate(label, (left, value), offset, textcoords="offset points", fontsize=8, ha=side)
     axes.margins(0.12, 0.15)
@@ -107,6 +105,7 @@ def _turnover(rows: Sequence[dict[str, float]]) -> Figure:
         _line(axes, rows, name, marker=_DOT)
     axes.set(title="weights dropped and regrown between validations", xlabel="step", yscale="symlog")
     axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     return figure
 
