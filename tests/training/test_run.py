@@ -282,7 +282,9 @@ def test_a_full_disk_says_so_and_keeps_the_checkpoint_before(tmp_path):
         patch.setattr(Path, "with_name", lambda self, name: full)
         patch.setattr(Path, "unlink", lambda self, missing_ok: None)
         patch.setattr(Path, "touch", lambda self, exist_ok: None)
-        with pytest.raises(CheckpointError, match="the disk is full"):
+        with pytest.raises(
+            CheckpointError, match=r"the disk is full\. Free some space\. The checkpoint before it is untouched"
+        ):
             saver.save_checkpoint({"a": torch.zeros(10**6)}, path)
     assert torch.equal(checkpoint.load(path)["a"], torch.ones(3))
 

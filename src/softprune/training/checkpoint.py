@@ -48,7 +48,7 @@ class AtomicCheckpointIO(CheckpointIO):
                 torch.save({**checkpoint, MARK: 1}, file)
         except (OSError, RuntimeError) as error:  # torch reports a failed write as RuntimeError
             full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _full(path)
-            reason = "the disk is full" if full else str(error)
+            reason = "the disk is full. Free some space" if full else str(error)
             before = " The checkpoint before it is untouched; `softprune train --resume` goes on from there."
             raise CheckpointError(
                 f"Cannot write the checkpoint {path}: {reason}.{before if any(path.parent.glob('step-*.ckpt')) else ''}"

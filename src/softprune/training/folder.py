@@ -87,7 +87,9 @@ class Folder:
     @classmethod
     def open(cls, path: Path) -> Folder:
         if not (path / "config.json").exists():
-            raise ConfigError(f"{path} is not a run: it holds no config.json.")
+            raise ConfigError(
+                f"{path} is not a run: it holds no config.json. Runs are under runs/, or where `--out` said."
+            )
         return cls(path)
 
     def _begin(self, config: Config) -> None:
@@ -214,7 +216,10 @@ class Folder:
         for path in (self.path / "model.safetensors", *self.checkpoints()):
             if path.exists():
                 return path
-        raise ConfigError(f"{self.path} holds neither model.safetensors nor a checkpoint yet.")
+        raise ConfigError(
+            f"{self.path} holds neither model.safetensors nor a checkpoint yet. Wait for the first one, or go on with "
+            f"`softprune train --resume {self.path}`."
+        )
 
     def progress(self) -> str:
         """How far a run is that is not complete."""
