@@ -1,8 +1,7 @@
 """Sentences for users: error classes, checks of arguments, packages that an extra brings.
 
-Whoever catches ``UserError`` has a message that says what is wrong and what to do; the command prints it without a
-traceback. Every exception of another class is a defect of this library. Imports the standard library alone; anybody
-may import it.
+The message of a ``UserError`` says what is wrong and what to do; the command prints it without a traceback. Every
+exception of another class is a defect of this library. Imports the standard library alone; anybody may import it.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def _play(lr_scheduler: LRScheduler, pace: int, step: int, steps: int) -> None:
 
 
 def _functions(lr_scheduler: LRScheduler) -> Iterator[Any]:
-    """Its lambdas that are functions or methods: whoever a method belongs to (a network, perhaps sharded) stays."""
+    """Its lambdas that are functions or methods. They are shared with the copy: a method may belong to a network, which
+    must not be copied."""
     for inner in getattr(lr_scheduler, "_schedulers", ()):
         yield from _functions(inner)
     for function in getattr(lr_scheduler, "lr_lambdas", ()):

@@ -1,10 +1,10 @@
-"""Whoever saves the optimizer saves the pruning: our entries inside ``optimizer.state_dict()``.
+"""Entries of our own inside ``optimizer.state_dict()``: saving the optimizer saves the pruning.
 
 An entry is a tensor or a number of one parameter: {parameter: {key: value}}, under keys that begin with ``PREFIX``. The
 entries are put beside the optimizer's own when a state dict is made, and taken out again before the optimizer loads
 one: ``optimizer.state`` itself never holds them (Adam takes a parameter with any state for initialised, and would miss
 ``exp_avg``). As per-parameter entries every checkpointing library carries, renames and shards them like a momentum
-buffer. What the keys mean is the business of whoever attaches: a pruner saves θ, a rival method its masks.
+buffer. What the keys mean is for the caller to say: a pruner saves θ, a rival method its masks.
 """
 
 from __future__ import annotations

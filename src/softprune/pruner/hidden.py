@@ -58,7 +58,7 @@ class Hidden:
         return [(p._version, part._version) for p, part in zip(self.params, self._locals, strict=True)]
 
     def clear(self) -> None:
-        """Let go of parameters and θ, whoever else still holds this object."""
+        """Let go of parameters and θ, though a rule or a caller still holds this object."""
         self.names, self.params, self._thetas = [], [], []
         self._look()
 

@@ -1,7 +1,7 @@
 """SEW ResNets (Fang et al. 2021): residual networks whose activations are spikes, over T time steps.
 
 Each neuron's input is a convolution and its batch normalisation; a block joins what its convolutions fire to its
-shortcut by ``add``, ``logical_and`` or ``inverted_and``. To whoever trains it such a network is like any other:
+shortcut by ``add``, ``logical_and`` or ``inverted_and``. It is trained like any other network:
 N images in, N rows of logits out.
 """
 

@@ -27,7 +27,7 @@ class Clock:
         self.landed = 0  # the last step, once it is made
 
     def ends(self, step: int) -> bool:
-        """Whether ``step`` is the last; or later, where a longer run is resumed with fewer steps."""
+        """Whether the run ends with ``step``. One resumed with fewer steps than it has made ends at its next."""
         return step + self.skipped >= self.steps
 
     def nearly_ended(self, step: int) -> bool:
@@ -67,7 +67,11 @@ class Clock:
 
     def state(self) -> dict[str, float]:
         known = float(self.future is not None)
-        numbers = {"learned": self.learned, "solved at": self.solved_at, "foretold": known}  # names of saved files
+        numbers = {
+            "learned": self.learned,
+            "solved at": self.solved_at,
+            "foretold": known,
+        }  # keys of saved states: kept as they are
         return {**numbers, "skipped": self.skipped, "landed": self.landed}
 
     def load(self, state: dict[str, float]) -> None:

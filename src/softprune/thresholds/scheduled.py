@@ -22,7 +22,7 @@ from softprune.schedules.base import Schedule
 from softprune.schedules.slats import CosineLATS
 from softprune.thresholds.base import Rule, Threshold, Weights
 
-NEARLY = 0.9  # of the final threshold: to stop there is early pruning (PGH), to stop before it a mistake
+NEARLY = 0.9  # share of the final threshold; stopping above it is early pruning (PGH), below it a likely mistake
 
 
 class Stepwise(Threshold):

@@ -1,7 +1,6 @@
-"""Files that are whole or not there, and that are read with suspicion. No torch.
+"""Files written whole or not at all, and read as untrusted. No torch.
 
-Whoever wrote a file, or a link in its place: writing never follows a link, and reading ends in a value of the expected
-type or in a sentence.
+Writing never follows a symbolic link; reading gives a value of the expected type, or raises a sentence.
 """
 
 from __future__ import annotations
