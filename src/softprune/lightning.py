@@ -69,9 +69,9 @@ class PruningCallback(Callback):
         self._logged: int | None = None  # the step
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Every fit begins anew. A pruner that a callback built for an earlier fit, perhaps one that failed, is detached
-        now, before Lightning loads a checkpoint's weights. One that the module built makes way when it builds another,
-        as a module does in ``configure_optimizers``."""
+        """Every fit begins anew. A pruner that a callback built for an earlier fit, perhaps one that failed, is
+        detached now, before Lightning loads a checkpoint's weights. One that the module built makes way when it builds
+        another, as a module does in ``configure_optimizers``."""
         if stage == "fit":
             for pruner in {registry.pruner_of(p) for p in pl_module.parameters()} - {None}:
                 registry.replaceable(pruner)

@@ -66,12 +66,8 @@ class Clock:
         return odds.annealing(lr, future.last, future.top, future.cooler(step + self.skipped, lr), self.fit)
 
     def state(self) -> dict[str, float]:
-        known = float(self.future is not None)
-        numbers = {
-            "learned": self.learned,
-            "solved at": self.solved_at,
-            "foretold": known,
-        }  # keys of saved states: kept as they are
+        # keys of saved states, which stay as they are: "foretold" is whether a scheduler still predicts the rates
+        numbers = {"learned": self.learned, "solved at": self.solved_at, "foretold": float(self.future is not None)}
         return {**numbers, "skipped": self.skipped, "landed": self.landed}
 
     def load(self, state: dict[str, float]) -> None:
