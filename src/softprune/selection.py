@@ -52,7 +52,7 @@ def select(
         raise ArgumentTypeError(f"`select(model)` must be given a module. Got {type(model).__name__}.")
     model = unwrap(model)
     everything = _trained(model)
-    chosen = multiplying(model) & everything.keys()
+    chosen = prunable_names(model) & everything.keys()
     computed = set(_computed(model))
     refused = {name for name, p in everything.items() if id(p) in computed and p.ndim >= 2 and "weight" in name}
     if include is not None:
@@ -78,7 +78,7 @@ def select(
     return {name: p for name, p in everything.items() if name in chosen}
 
 
-def multiplying(model: nn.Module) -> set[str]:
+def prunable_names(model: nn.Module) -> set[str]:
     """The names of all prunable weights, trained or frozen."""
     others = {id(p) for m in model.modules() if isinstance(m, _LOOK_UP_OR_SCALE) for p in m.parameters(recurse=False)}
     others |= set(_computed(model))

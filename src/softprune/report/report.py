@@ -15,7 +15,7 @@ from softprune.kernels.sharding import local, sharding, total
 from softprune.pruner.pruner import Pruner
 from softprune.report import markdown
 from softprune.report.masks import Mask
-from softprune.selection import is_weight, matches, multiplying, unwrap
+from softprune.selection import is_weight, matches, prunable_names, unwrap
 
 _FIELDS = ("name", "shape", "parameters", "zeros", "threshold", "dropped", "regrown")
 
@@ -209,7 +209,7 @@ def summarize(source: Pruner | nn.Module) -> Report:
     if not isinstance(source, nn.Module):
         raise ArgumentTypeError(f"`summarize` takes a Pruner or a model. Got {type(source).__name__}.")
     model = unwrap(source)
-    names, params = multiplying(model), dict(model.named_parameters())
+    names, params = prunable_names(model), dict(model.named_parameters())
     layers = tuple(
         Layer(name, tuple(p.shape), p.numel(), _count(local(p) == 0, p)) for name, p in params.items() if name in names
     )
