@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -254,7 +255,7 @@ def _numbers(option: str, text: str) -> list[float]:
 
 def _progress(quiet: bool) -> Progress:
     """A bar in a terminal, lines in a log file."""
-    return None if quiet else "bar" if sys.stdout.isatty() else "lines"
+    return None if quiet else "bar" if sys.stdout is not None and sys.stdout.isatty() else "lines"
 
 
 def _finish(run: Run, quiet: bool) -> None:
@@ -272,7 +273,7 @@ def _finish(run: Run, quiet: bool) -> None:
 def _launch(work: Callable[[Say], int | None], again: str) -> None:
     """Do the work of one process of a launch, which returns the signal that stopped it, if one did. The first process
     speaks for all of them; ``again`` tells how to go on after a stop."""
-    say = typer.echo if launch.first_process() else _silent
+    say = _say if launch.first_process() else _silent
     try:
         stopped_by = work(say)
     except KeyboardInterrupt:  # before training, or after it: what was saved is not touched
@@ -282,6 +283,14 @@ def _launch(work: Callable[[Say], int | None], again: str) -> None:
     if stopped_by is not None:
         say(f"Stopped; everything is saved. {again}")
         raise typer.Exit(128 + stopped_by)
+
+
+def _say(text: str) -> None:
+    """Print, and train on if nobody reads it any more: `softprune train | head`."""
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _silent(_: str) -> None: ...

@@ -83,13 +83,20 @@ def test_a_state_that_is_loaded_past_the_hooks_is_noticed():
 
 
 @pytest.mark.parametrize(
-    ("saved_with", "loaded_by"), [("slats", "str"), ("str", "slats"), ("str", "gpo"), ("str-shared", "str")]
+    ("saved_with", "loaded_by"),
+    [("slats", "str"), ("str", "slats"), ("str", "gpo"), ("str-shared", "str")],
 )
 @pytest.mark.parametrize("of", ["optimizer", "pruner"])
 def test_another_kind_of_threshold_is_refused(saved_with, loaded_by, of):
     run, other = Run.of("sgd", saved_with), Run.of("sgd", loaded_by)
     with pytest.raises(ValueError, match="Build the Pruner with the threshold of that run"):
         getattr(other, of).load_state_dict(getattr(run, of).state_dict())
+
+
+def test_a_threshold_with_more_parameters_is_refused():
+    """By the pruner; an optimizer that holds fewer parameters refuses by itself."""
+    run, other = Run.of("sgd", "gpo"), Run.of("sgd", "str")
+    refused(lambda: other.pruner.load_state_dict(run.pruner.state_dict()), "it holds threshold.1 of another threshold.")
 
 
 def test_a_refused_state_leaves_the_optimizer_alone():
@@ -138,6 +145,11 @@ def test_what_is_no_state():
     pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.Constant(0.1))
     refused(lambda: pruner.load_state_dict({}), "it holds no hidden weights for '0.weight'")
     refused(lambda: pruner.load_state_dict({"step": 3}), "`Pruner.state_dict()` did not give it")
+    good = pruner.state_dict()
+    without = {name: {key: value for key, value in values.items() if key != "step"} for name, values in good.items()}
+    refused(lambda: pruner.load_state_dict(without), "it holds no hidden weights")
+    odd = {name: {**values, "threshold": None} for name, values in good.items()}
+    refused(lambda: pruner.load_state_dict(odd), "another threshold than Constant")
 
 
 def test_a_detached_pruner_has_no_state():

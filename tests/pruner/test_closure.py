@@ -124,6 +124,17 @@ class Perturbing(torch.optim.SGD):
         return super().step(closure)
 
 
+class PerturbingData(torch.optim.SGD):
+    """The same, past autograd's version counters."""
+
+    @torch.no_grad()
+    def step(self, closure):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.add_(0.5)
+        return super().step(closure)
+
+
 @pytest.mark.parametrize(("optimizer", "each"), [(torch.optim.SGD, 1), (torch.optim.AdamW, 1), (Perturbing, 2)])
 def test_w_is_written_once_a_step_unless_something_has_moved(optimizer, each):
     """Trainers such as Lightning pass a closure to every step, which finds w as the last step wrote it."""
@@ -134,8 +145,9 @@ def test_w_is_written_once_a_step_unless_something_has_moved(optimizer, each):
     assert Counting.writes == 4 * each
 
 
-def test_a_closure_sees_what_an_optimizer_moved_before_it_asked():
-    run = Run.of(lambda groups: Perturbing(groups, lr=0.0))
+@pytest.mark.parametrize("optimizer", [Perturbing, PerturbingData])
+def test_a_closure_sees_what_an_optimizer_moved_before_it_asked(optimizer):
+    run = Run.of(lambda groups: optimizer(groups, lr=0.0))
     before = {name: theta.clone() for name, theta in run.pruner.theta.items()}
     seen: list = []
     run.optimizer.step(closure_of(run, 0, seen))

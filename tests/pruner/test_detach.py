@@ -96,3 +96,14 @@ def test_an_exception_is_not_hidden_by_a_warning():
     run = Run.of("sgd")
     with pytest.raises(RuntimeError, match="out of data"), run.pruner:
         raise RuntimeError("out of data")
+
+
+def test_where_warnings_are_errors_it_detaches_all_the_same():
+    run = Run.of("sgd")
+    run.train(range(2))
+    with pytest.raises(UserWarning, match="Pruning ends after 2 steps"):  # warnings are errors here
+        run.pruner.detach()
+    assert run.pruner.theta == {}
+    run.pruner.detach()  # once is enough
+    run.train(range(2, 4))
+    assert run.pruner.step == 2

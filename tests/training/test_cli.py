@@ -510,3 +510,13 @@ def test_the_process_exits_with_a_sentence_and_a_code(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("Error: There is no recipe 'nothing/here'.")
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_goes_on_when_nobody_reads_its_lines(tmp_path):
+    """`softprune train ... | head -1`."""
+    command = [sys.executable, "-m", "softprune", "train", *TINY[:-1], "epochs=4", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+        started.stdout.readline()
+        started.stdout.close()
+        assert started.wait(timeout=120) == 0, started.stderr.read()
+    assert (tmp_path / "run" / "report.json").exists()

@@ -1,5 +1,6 @@
 """Two processes under DDP, launched by torchrun and by Lightning, end where one process ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+
+from softprune.errors import ConfigError
+from softprune.training.launch import check_processes
 
 SETTINGS = ["digits/slats", "network=mlp", "epochs=2", "final=0.02", "accelerator=cpu", "strategy=ddp"]
 SOFTPRUNE = [sys.executable, "-m", "softprune", "train", "--quiet"]
@@ -78,6 +82,15 @@ def test_a_sharded_network_follows_a_scheduler_that_is_played_forward(tmp_path, 
 def test_the_last_validation_batch_may_be_smaller_than_the_number_of_processes(tmp_path):
     settings = ["network=digits_resnet", "epochs=1", "batch=448", "devices=4", "strategy=fsdp"]  # 450 images
     run([*SOFTPRUNE, *SETTINGS, *settings], tmp_path / "run")
+    accuracy = json.loads((tmp_path / "run" / "report.json").read_text())["accuracy"]
+    assert accuracy * 450 == pytest.approx(round(accuracy * 450), abs=1e-3)  # every image counts, and counts once
+
+
+def test_processes_that_the_run_would_not_use_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ConfigError, match="3 processes were launched, and the run uses 1"):
+        check_processes(1)
+    check_processes(3)
 
 
 def test_a_signal_to_one_process_stops_them_all(tmp_path):

@@ -82,7 +82,7 @@ def _copied(lr_scheduler: LRScheduler) -> tuple[LRScheduler, list[dict[str, Any]
     shared = {id(function): function for function in _functions(lr_scheduler)}
     try:
         return copy.deepcopy(lr_scheduler, memo={id(optimizer): stand_in, **shared}), groups
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:
         raise ArgumentError(
             f"Cannot play `lr_scheduler` forward. This is because it cannot be copied: {error}. Give it a function, or "
             "an object that can be copied; or leave `lr_scheduler` out."

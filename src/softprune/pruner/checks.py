@@ -105,7 +105,7 @@ def hidden_weights(params: Mapping[str, Tensor], entries: Entries) -> None:
     """Refuse a state without hidden weights for these parameters, or with those of another model."""
     for name, p in params.items():
         theta = entries.get(p, {}).get("theta")
-        if not isinstance(theta, Tensor):
+        if not isinstance(theta, Tensor) or "step" not in entries[p]:
             raise ArgumentError(
                 f"Cannot load this state: it holds no hidden weights for {name!r}. It was saved without a pruner, "
                 "or for another model; or torch.distributed.checkpoint dropped them, as it does with "

@@ -136,9 +136,10 @@ class Pruner:
 
     @torch.no_grad()
     def _evaluate(self, closure: hooks.Closure) -> Any:
-        """The loss of a closure, on w: however often the optimizer asks, and wherever θ is by then. The first time it
-        asks, w is as the last step wrote it, unless the optimizer has moved θ."""
-        stale = self._evaluations > 0 or self._hidden.moved()
+        """The loss of a closure, on w: however often the optimizer asks, and wherever θ is by then. The first time that
+        one of torch's own asks, it has moved nothing, and w is as the last step wrote it; others may have moved θ."""
+        own = type(self.optimizer).__module__.startswith("torch.optim.")
+        stale = not own or self._evaluations > 0 or self._hidden.moved()
         self._hidden.conceal()
         if stale:
             self.rule.reread()
@@ -261,25 +262,29 @@ class Pruner:
         if not self._handles:
             return
         self._settle()
-        levels = self.rule.levels
+        try:
+            self._finish()
+        finally:  # a warning may be an error
+            self._write()
+            for (_, w), p in zip(self.weights(), self._hidden.params, strict=True):
+                if w.data_ptr() != local(p).data_ptr():
+                    local(p).copy_(w)
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
+            self._hidden.clear()
+            registry.release(self.params.values())
+
+    def _finish(self) -> None:
+        """d ← where it should end, and a warning if it does not."""
         if self.step > 0:
-            self.rule.finish(self.step)  # d ← where it should end
+            self.rule.finish(self.step)
         elif self.rule.trained or not any(self.threshold.values()):  # pruning at initialization needs no step
             warnings.warn(
                 f"Nothing was pruned: no step of this {type(self.optimizer).__name__} was counted. If the network was "
                 "trained, another optimizer stepped; give that one to the Pruner.",
-                stacklevel=3,
+                stacklevel=4,
             )
-        if self.rule.levels is not levels:
-            self._write()
-        for (_, w), p in zip(self.weights(), self._hidden.params, strict=True):
-            if w.data_ptr() != local(p).data_ptr():
-                local(p).copy_(w)
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        self._hidden.clear()
-        registry.release(self.params.values())
 
     def __enter__(self) -> Self:
         return self

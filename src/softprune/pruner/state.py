@@ -25,7 +25,13 @@ def by_parameter(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], tr
         state_dict = _of_version_0(state_dict)
     if not all(isinstance(values, Mapping) for values in state_dict.values()):
         raise ArgumentError("Cannot load this state: `Pruner.state_dict()` did not give it.")
-    return {p: dict(state_dict.get(name, {})) for name, p in _owners(params, trained).items()}
+    owners = _owners(params, trained)
+    if others := [name for name in state_dict if name.startswith("threshold.") and name not in owners]:
+        raise ArgumentError(
+            f"Cannot load this state: it holds {', '.join(others)} of another threshold. Build the Pruner with the "
+            "threshold of that run."
+        )
+    return {p: dict(state_dict.get(name, {})) for name, p in owners.items()}
 
 
 def of_the_rule(entries: Entries) -> Entries:

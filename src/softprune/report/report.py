@@ -111,6 +111,8 @@ class Report:
         Args:
             earlier: what ``summarize`` gave then. It holds one bit for each weight.
         """
+        if not isinstance(earlier, Report):
+            raise ArgumentTypeError(f"`Report.since(earlier)` must be a report. Got {type(earlier).__name__}.")
         if [(layer.name, layer.shape) for layer in self.layers] != [(x.name, x.shape) for x in earlier.layers]:
             raise ArgumentError("`Report.since(earlier)` must be a report on the same parameters. Got others.")
         return replace(self, layers=tuple(map(Layer.since, self.layers, earlier.layers)))

@@ -103,7 +103,7 @@ class Rule(ABC):
         """Refuse the state of another kind of threshold: other keys, or tensors of other shapes."""
         for p, mine in self.state().items():
             theirs = entries.get(p, {})
-            if mine.keys() != theirs.keys() or any(_shape(mine[key]) != _shape(theirs[key]) for key in mine):
+            if mine.keys() != theirs.keys() or any(not _alike(mine[key], theirs[key]) for key in mine):
                 raise ArgumentError(
                     f"Cannot load this state: it was saved with another threshold than {self.threshold}: another kind, "
                     "other parameters, or another budget. Build the Pruner with the threshold of that run."
@@ -116,5 +116,9 @@ class Rule(ABC):
         """Turn dL/d(column), of the parameters with indices ``have``, into gradients of ``trained``."""
 
 
-def _shape(value: Any) -> tuple[int, ...]:
-    return tuple(value.shape) if isinstance(value, Tensor) else ()
+def _alike(mine: Any, theirs: Any) -> bool:
+    """Tensors of one shape, or numbers, which a checkpoint may have made tensors."""
+    if not isinstance(theirs, Tensor | int | float):
+        return False
+    shapes = [tuple(value.shape) if isinstance(value, Tensor) else () for value in (mine, theirs)]
+    return shapes[0] == shapes[1]

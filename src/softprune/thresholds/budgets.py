@@ -145,6 +145,11 @@ def cells(weights: Weights, target: float, budget: Budget | None, flops: Mapping
 
 
 def _counts(flops: Mapping[str, float], params: Mapping[str, object]) -> tuple[float, ...]:
+    if not isinstance(flops, Mapping):
+        raise ArgumentError(
+            "`TargetSparsity(flops=...)` must be {name: multiplications}, as `sp.flops_per_weight(model, example)` "
+            f"gives. Got {flops!r}."
+        )
     if missing := [name for name in params if name not in flops]:
         raise ArgumentError(
             f"`TargetSparsity(flops=...)` says nothing about {listing(missing, most=5)}. "

@@ -132,14 +132,14 @@ class TargetRule(Rule):
             warnings.warn(
                 f"Pruning ends after {step} of {goal.steps} steps, before its target {goal.target:.4g}. "
                 "`TargetSparsity(steps=...)` counts steps of the optimizer: under gradient accumulation, not batches.",
-                stacklevel=4,
+                stacklevel=5,
             )
         elif abs((reached := self._sparsity()) - goal.target) > PROMISE + self._one_weight():
             late = f"training went on after its {goal.steps} steps"
-            why = late if step > clock.landed else "many weights have the same size"
+            why = late if step > clock.landed else "many weights have the same size, or are no numbers"
             warnings.warn(
                 f"Pruning ends at {reached:.2%}, not at its target {goal.target:.2%}: {why}.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _solve(self, step: int, lr: float) -> None:

@@ -163,6 +163,13 @@ def newest(folder: Folder, expected: Expected, say: Callable[[str], None]) -> tu
     return None
 
 
+def _signals() -> list[signal.Signals]:
+    """That ask a run to stop: Ctrl-C, kill, and a terminal that closes, unless ``nohup`` has it ignored."""
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    asked = [signal.SIGINT, signal.SIGTERM, *([hangup] if hangup else [])]
+    return [number for number in asked if signal.getsignal(number) != signal.SIG_IGN]
+
+
 class Checkpoints(Callback):
     """Saves every few minutes, at the end, and when a signal asks the run to stop."""
 
@@ -175,7 +182,7 @@ class Checkpoints(Callback):
 
     def __enter__(self) -> Self:
         """Remember who handles signals, before Lightning and this callback take turns."""
-        self._handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._handlers = {number: signal.getsignal(number) for number in _signals()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -184,7 +191,7 @@ class Checkpoints(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at = time.monotonic()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._handlers:
             signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:

@@ -55,8 +55,7 @@ class Folder:
         folder = cls(path)
         if first_process():
             try:
-                folder._new = not path.exists()
-                path.mkdir(parents=True, exist_ok=True)
+                folder._new = _made(path)
                 folder._begin(config)
             except OSError as error:
                 raise ConfigError(
@@ -100,7 +99,7 @@ class Folder:
             write_text(self.path / "config.json", config.to_json())
             self._created = True
         except BaseException:
-            if self._new:
+            if self._new and self._lock is not None:  # nobody else may have begun in it
                 self.path.rmdir()
             self.release()
             raise
@@ -165,6 +164,9 @@ class Folder:
             raise ConfigError(f"Another process trains in {self.path}. Wait until it is done, or stop it.") from None
         except OSError:
             pass  # a file system without locks
+        if not self.path.exists() or not os.path.samestat(os.fstat(lock), self.path.stat()):
+            os.close(lock)  # somebody made it, was refused, and removed it again
+            raise ConfigError(f"Another process removed {self.path} just now. Start again.")
         self._lock = lock
 
     def _withdraw(self) -> None:
@@ -229,3 +231,15 @@ class Folder:
         numbers += [f"{name} {last[name]:{form}}" for name, form in forms.items() if last.get(name) is not None]
         blend = " GPO's weights become exactly zero when it is." if self.config.method == "gpo" else ""
         return f"The run is not complete: {', '.join(numbers)}.{blend}"
+
+
+def _made(path: Path) -> bool:
+    """Whether this very call made the folder; it may be there already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return False
+    return True

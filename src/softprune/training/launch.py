@@ -44,6 +44,16 @@ def check_nodes(nodes: int) -> None:
         )
 
 
+def check_processes(used: int) -> None:
+    """Refuse processes that the run would not use: each would train alone, all in one folder."""
+    launched = _number("WORLD_SIZE")
+    if launched > 1 and launched != used:
+        raise ConfigError(
+            f"{launched} processes were launched, and the run uses {used}. Write `devices=` as the processes of a "
+            "node, and `nodes=` as the nodes."
+        )
+
+
 def leave_group() -> None:
     """Barrier, then destroy the process group; a rank that exits early aborts the others."""
     import torch

@@ -113,7 +113,12 @@ class Run:
         fitting = trainer.training(config, self.folder, task, everyone, AtomicCheckpointIO(found))
         with trainer.threads(task.network):
             with saver:
-                fitting.fit(task, module, ckpt_path=found[0] if found else None)
+                try:
+                    fitting.fit(task, module, ckpt_path=found[0] if found else None)
+                except SystemExit:  # Lightning's, after a second Ctrl-C
+                    if saver.stopped_by is None:
+                        raise
+                    raise KeyboardInterrupt from None
             if fitting.strategy.reduce_boolean_decision(saver.stopped_by is not None, all=False):
                 stopped_by = saver.stopped_by or signal.SIGTERM  # of this process, or of another
                 return Outcome(None, task.pruner.sparsity() if task.pruner else 0.0, stopped_by)

@@ -35,6 +35,7 @@ class Task(LightningModule):
             self.network.double()  # before Lightning does, which loads checkpoints first
         self._loss = torch.compile(self.loss) if config.compile else self.loss
         self.pruner: sp.Pruner | None = None
+        self._validated = torch.zeros(3)  # Σ loss, correct images, images
 
     @property
     def steps(self) -> int:
@@ -72,9 +73,20 @@ class Task(LightningModule):
                 self.network(x)  # which gathers weights, all processes together
             return
         logits = self.network(x)
-        options: dict[str, Any] = {"on_epoch": True, "sync_dist": True, "batch_size": len(y)}
-        self.log("val_loss", nn.functional.cross_entropy(logits, y), **options)
-        self.log("accuracy", (logits.argmax(1) == y).float().mean(), prog_bar=True, **options)
+        loss = nn.functional.cross_entropy(logits, y, reduction="sum")
+        self._validated += torch.stack([loss.float(), (logits.argmax(1) == y).sum().float(), loss.new_tensor(len(y))])
+
+    def on_validation_epoch_start(self) -> None:
+        """Summed here over batches and processes: Lightning would average the number of images over processes, and
+        round it."""
+        self._validated = torch.zeros(3, device=self.device)
+
+    def on_validation_epoch_end(self) -> None:
+        total = self.trainer.strategy.reduce(self._validated, reduce_op="sum")
+        assert isinstance(total, Tensor)
+        loss, correct, images = total.unbind()
+        self.log("val_loss", loss / images)
+        self.log("accuracy", correct / images, prog_bar=True)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Optimizer, learning-rate schedule and pruner. A threshold that is trained comes first, since the optimizer

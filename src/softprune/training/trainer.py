@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from softprune.errors import ConfigError, UserError
 from softprune.recipes.config import Config
 from softprune.training.checkpoint import AtomicCheckpointIO
-from softprune.training.launch import check_nodes
+from softprune.training.launch import check_nodes, check_processes
 from softprune.training.recorder import Bar, interval
 from softprune.training.task import Task
 
@@ -74,7 +74,9 @@ def on_meta(config: Config) -> Optimizer:
 def _launched(config: Config, **options: Any) -> Trainer:
     """On all devices of all nodes."""
     check_nodes(config.nodes)
-    return build(config, devices=config.devices, num_nodes=config.nodes, **options)
+    trainer = build(config, devices=config.devices, num_nodes=config.nodes, **options)
+    check_processes(trainer.world_size)
+    return trainer
 
 
 def build(config: Config, **options: Any) -> Trainer:
