@@ -54,7 +54,7 @@ def recipes() -> str:
 
 {len(RECIPES)} named runs. `softprune train NAME` trains one, `softprune recipes NAME` shows its settings, and
 `softprune train NAME --smoke` tries it in a few steps on synthetic data. "Expect" says what was measured here (digits:
-seed 0 on two CPU cores; CIFAR-10: [findings](../results.md)) or what the paper reports (ImageNet).
+seed 0, one CPU thread; CIFAR-10: [findings](../results.md)) or what the paper reports (ImageNet).
 
 {"".join(_family(name, list(members)) for name, members in families)}"""
 
