@@ -251,7 +251,7 @@ def test_schedules_are_drawn_and_tabulated(tmp_path):
         ({"RANK": "1"}, 0, "RANK=1 is ignored: WORLD_SIZE does not say that there are several processes."),
         ({"SLURM_PROCID": "2"}, 0, "SLURM_PROCID=2 is ignored"),
         ({"WORLD_SIZE": "abc"}, 2, "The environment variable WORLD_SIZE must be a whole number. Got 'abc'."),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, 2, "Several processes need to agree on a folder: write `--out FOLDER`."),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, 2, "2 processes were launched, and the run uses 1. Write `devices=`"),
     ],
 )
 def test_variables_of_launchers_that_nobody_launched(tmp_path, variables, code, text):

@@ -15,6 +15,7 @@ from run_helpers import At, train
 from softprune import recipes
 from softprune.cli import app
 from softprune.errors import ConfigError, UserError
+from softprune.recipes.config import Config
 from softprune.training import files, history
 from softprune.training.data_card import DataCard
 from softprune.training.folder import Folder
@@ -196,3 +197,11 @@ def test_a_card_is_read_as_it_was_written(complete):
     assert card is not None
     assert json.loads(card.to_json()) == json.loads((complete / "data.json").read_text(encoding="utf-8"))
     assert replace(card, classes=()) != card
+
+
+def test_several_processes_need_to_be_told_their_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="Several processes need to agree on a folder: write `--out FOLDER`"):
+        Folder.claim("digits-slats", Config())
+    assert list(tmp_path.iterdir()) == []

@@ -262,10 +262,12 @@ class Pruner:
         if not self._handles:
             return
         self._settle()
+        levels = self.rule.levels
         try:
             self._finish()
         finally:  # a warning may be an error
-            self._write()
+            if self.rule.levels is not levels:
+                self._write()
             for (_, w), p in zip(self.weights(), self._hidden.params, strict=True):
                 if w.data_ptr() != local(p).data_ptr():
                     local(p).copy_(w)
