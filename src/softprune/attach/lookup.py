@@ -19,6 +19,11 @@ def group_indices(optimizer: Optimizer, params: Iterable[Tensor]) -> list[int]:
     return _of_each(params, optimizer, {id(p): i for i, g in enumerate(optimizer.param_groups) for p in g["params"]})
 
 
+def held_ids(optimizer: Optimizer) -> set[int]:
+    """The ids of all parameters that the optimizer holds."""
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
 def indices(optimizer: Optimizer, params: Iterable[Tensor]) -> list[int]:
     """For each parameter its index in the optimizer's state dicts."""
     held = (p for group in optimizer.param_groups for p in group["params"])

@@ -75,7 +75,7 @@ def attach(
 
 def holds_entries(optimizer: Optimizer, p: Tensor) -> bool:
     """Whether entries were loaded for a parameter while nobody was attached to take them."""
-    return any(str(key).startswith(PREFIX) for key in optimizer.state.get(p, ()))
+    return any(map(_ours, optimizer.state.get(p, ())))
 
 
 def _insert(state_dict: dict[str, Any], added: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from softprune.attach.lookup import held_ids
 from softprune.attach.state import Entries, holds_entries
 from softprune.errors import ArgumentError, ArgumentTypeError, UsageError, listing
 from softprune.kernels.sharding import is_sharded
@@ -48,7 +49,7 @@ def prunable(params: Mapping[str, nn.Parameter], optimizer: Optimizer) -> dict[s
     if not params:
         raise ArgumentError("`Pruner(params=...)` is empty. Write `softprune.select(model)`.")
     _each_once(params)
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held = held_ids(optimizer)
     if missing := [name for name, p in params.items() if id(p) not in held]:
         raise ArgumentError(
             f"The optimizer does not hold {listing(map(repr, missing), most=5)}. Build it from the parameters that are "

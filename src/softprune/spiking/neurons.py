@@ -17,10 +17,10 @@ import torch
 from spikingjelly.activation_based import neuron, surrogate
 from torch import Tensor
 
-from softprune.errors import ConfigError, UserError
+from softprune.errors import ConfigError, UsageError
 
 
-class StateError(UserError, RuntimeError):
+class StateError(UsageError):
     """Neurons that still hold the membrane potentials of the batch before."""
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from softprune.attach.lookup import LearningRate
+from softprune.attach.lookup import LearningRate, held_ids
 from softprune.attach.state import Entries
 from softprune.errors import ArgumentError, ArgumentTypeError, require
 from softprune.kernels.columns import take
@@ -59,7 +59,7 @@ class Trainable(Threshold, nn.Module):
                 f"The parameters of `{kind}` are sharded, one number here and one there. Make it part of the model "
                 "after `fully_shard`."
             )
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = held_ids(optimizer)
         if any(id(p) not in held for p in self.parameters()):
             raise ArgumentError(
                 f"The optimizer does not hold the parameters of `{kind}`, so the threshold would not be trained. "
