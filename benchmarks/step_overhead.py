@@ -3,10 +3,11 @@
     python benchmarks/step_overhead.py            # a table; a GPU if there is one, else a small CPU version
     python benchmarks/step_overhead.py --out results.json
 
-Five ways to train the same network with the same optimizer:
+Six ways to train the same network with the same optimizer:
 
     dense          no pruning
     softprune      S-LATS through the optimizer's hooks
+    power          the same with PowerThreshold(3) in place of the soft threshold
     str, gpo       STR and GPO through the optimizer's hooks: subgradient and trainable thresholds
     parametrize    S-LATS through torch.nn.utils.parametrize, as users write it today
 
@@ -38,7 +39,7 @@ STEPS = 10_000
 warnings.filterwarnings("ignore", message="Pruning ends after")  # a turn is a few steps
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-VARIANTS = ("dense", "softprune", "str", "gpo", "parametrize")
+VARIANTS = ("dense", "softprune", "power", "str", "gpo", "parametrize")
 
 
 class SoftThresholdParametrization(nn.Module):
@@ -78,8 +79,9 @@ class Bench:
             groups.append({"params": list(threshold.parameters())})
         optimizer = torch.optim.SGD(groups, lr=0.256, momentum=0.875, weight_decay=3.05e-5)
         pruner = None
-        if variant in ("softprune", "str", "gpo"):
-            pruner = sp.Pruner(sp.select(self.model), optimizer, threshold=threshold)
+        if variant in ("softprune", "power", "str", "gpo"):
+            other = {"prox": sp.PowerThreshold(3)} if variant == "power" else {}
+            pruner = sp.Pruner(sp.select(self.model), optimizer, threshold=threshold, **other)
         count = 0
 
         def step() -> None:

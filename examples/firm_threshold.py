@@ -3,7 +3,7 @@
 python examples/firm_threshold.py
 
 A prox is a frozen value with three methods: the map w(θ, d), the regularizer that it is the prox of, and an inverse.
-Three class attributes say what it claims, and tests/laws/test_prox.py checks every prox for what it claims.
+Four class attributes say what it claims, and tests/laws/test_prox.py checks every prox for what it claims.
 
 The example recovers 10 nonzero weights among 100 from 150 noisy measurements. Both thresholds find them; the soft one
 shrinks each by about 0.26, the firm one by 0.02. (In a longer run d grows past the weights, and the difference fades.)
@@ -41,6 +41,7 @@ class Firm(sp.Prox):
     separable = True  # acts weight by weight
     convex = False  # the regularizer is concave in |w|, so the map is steeper than the identity
     thresholds = True  # w = 0 exactly where |θ| <= d
+    bounded = True  # no step of θ moves w more than c / (c − 1) times as far
 
     def __post_init__(self) -> None:
         if not self.c > 1:

@@ -16,7 +16,7 @@ from softprune.prox.base import Level
 class Rows(sp.Prox):
     """θ_G · max(1 − d·√|G| / ‖θ_G‖, 0) for each row G: the prox of d·√|G|·‖w_G‖, the group lasso."""
 
-    convex = True
+    convex = bounded = True
 
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
         (d,) = levels
@@ -50,6 +50,21 @@ def _norms(x: Tensor) -> Tensor:
 
 def firm(theta: Tensor, d: float | Tensor) -> Tensor:
     return theta.sign() * torch.minimum(theta.abs(), 1.5 * torch.relu(theta.abs() - d))  # 3 / (3 − 1)
+
+
+def power(theta: Tensor, d: float | Tensor, p: float) -> Tensor:
+    """For 2p = n whole and r = d/|θ|, 1 − r^p = (1 − r^n) / (1 + r^p) and 1 − r^n = (1 − r) Σ r^k do not cancel.
+
+    What is pruned is put in as 1 and taken out again: the root has no derivative at 0.
+    """
+    a, d = theta.abs(), torch.as_tensor(d, dtype=theta.dtype, device=theta.device)
+    alive = a > d
+    if p == math.inf:
+        return theta * alive + 0 * d
+    a, d = torch.where(alive, a, 1.0), torch.where(alive, d, 0.0)
+    r = d / a
+    rest = (a - d) / a * sum(r**k for k in range(round(2 * p))) / (1 + r**p)
+    return torch.where(alive, theta * rest ** (1 / p), 0.0)
 
 
 def rows(theta: Tensor, d: float | Tensor) -> Tensor:

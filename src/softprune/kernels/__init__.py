@@ -3,6 +3,7 @@
     pairs       tensors with their θ: a table of addresses, blocks, the launch
     columns     one level (d or k) for each tensor, on host or device
     shrink      the soft threshold and its derivative
+    power       the power threshold
     count       histograms of magnitudes, survivors of a threshold
     sharding    this process's part of a sharded tensor, sums over processes
 

@@ -35,6 +35,14 @@ def beside(level: Any, tensor: Tensor) -> Any:
     return level.to(tensor.device) if isinstance(level, Tensor) else level
 
 
+def typed(level: Level, like: Tensor) -> Tensor:
+    """A level as a number of the tensor's type. A number is put on the CPU, whatever torch's default device is, and
+    works beside tensors of any device."""
+    if isinstance(level, Tensor):
+        return level.to(like.dtype)
+    return torch.tensor(level, dtype=like.dtype, device="cpu")
+
+
 def placed(column: Column, tensors: Sequence[Tensor]) -> Iterable[Any]:
     """A column's levels, each beside its tensor."""
     if is_scalar(column) and not isinstance(column, Tensor):
@@ -48,7 +56,12 @@ def is_scalar(column: Column) -> bool:
 
 
 def floats(column: Column) -> list[float]:
-    """A column, read by the host; means where each weight has a level of its own."""
+    """A column, read by the host; means where each weight has a level of its own, of those that are finite."""
     if isinstance(column, Tensor):
         return [float(x) for x in column.tolist()]
-    return [float(level.mean()) if isinstance(level, Tensor) else float(level) for level in column]
+    return [_mean(level) if isinstance(level, Tensor) else float(level) for level in column]
+
+
+def _mean(level: Tensor) -> float:
+    finite = level[level.isfinite()]
+    return float(finite.mean()) if finite.numel() else 0.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from softprune.kernels.columns import Column, is_scalar, placed
+from softprune.kernels.columns import Column, is_scalar, placed, typed
 from softprune.kernels.pairs import Pairs, on_device
 
 try:
@@ -75,7 +75,7 @@ def _loop_subgradient(pairs: Pairs, columns: Sequence[Column], overwrite: bool) 
 
 def complement(k: Any, like: Tensor) -> Tensor:
     """1 − k as a number of the tensor's type: torch would round it on one device and not on another."""
-    return torch.as_tensor(1 - k, dtype=like.dtype)
+    return typed(1 - k, like)
 
 
 def _two(columns: Sequence[Column], pairs: Pairs) -> tuple[Tensor, Tensor]:
@@ -88,7 +88,7 @@ if triton is not None:
     from softprune.kernels.pairs import locate
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _rounded(level, ELEMENT: tl.constexpr, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
+    def rounded(level, ELEMENT: tl.constexpr, COMPUTE: tl.constexpr):  # type: ignore[no-untyped-def]
         """A level as a number of θ's type, which is what torch's own operations make of it."""
         return level.to(tl.float32).to(ELEMENT).to(COMPUTE) if tl.float64 != ELEMENT else level.to(COMPUTE)
 
@@ -120,8 +120,8 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         w, theta, left, d = locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
-        rest = _rounded(1 - tl.load(blends + tl.load(owner + tl.program_id(0))), ELEMENT, COMPUTE)
-        d = _rounded(d, ELEMENT, COMPUTE)
+        rest = rounded(1 - tl.load(blends + tl.load(owner + tl.program_id(0))), ELEMENT, COMPUTE)
+        d = rounded(d, ELEMENT, COMPUTE)
         i = tl.arange(0, BLOCK)
         if left >= BLOCK:  # without a mask, loads and stores are 16 bytes wide
             tl.store(w + i, _map(tl.load(theta + i), d, rest, BLEND, COMPUTE))
@@ -146,7 +146,7 @@ if triton is not None:
     ):
         grad, theta, left, d = locate(table, owner, offset, thresholds, count, ELEMENT, ALIGN)
         k = tl.load(blends + tl.load(owner + tl.program_id(0))).to(COMPUTE)
-        d = _rounded(d, ELEMENT, COMPUTE)
+        d = rounded(d, ELEMENT, COMPUTE)
         i = tl.arange(0, BLOCK)
         if left >= BLOCK:
             x = tl.load(theta + i).to(COMPUTE)

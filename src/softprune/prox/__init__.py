@@ -2,6 +2,7 @@
 
     base        Prox: the map, its certificate, its inverse, its derivative, and what it claims
     soft        SoftThreshold, Blend
+    power       PowerThreshold, from soft to hard
     gradient    identity, subgradient
 
 Imports ``kernels``; thresholds and the pruner import it.

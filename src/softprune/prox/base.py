@@ -2,6 +2,7 @@
 
     SoftThreshold    w = S_d(θ) = sign(θ) · max(|θ| − d, 0)       the prox of d·|w|: STR, STDS, LATS, PGH
     Blend            w = (1 − k) · S_d(θ) + k · θ                 the prox of a Huber penalty: GPO
+    PowerThreshold   w = sign(θ) · (|θ|^p − d^p)₊^(1/p)           between the soft threshold and the hard one
 
 What a map depends on besides θ are its *levels*: d alone, or d and k. A prox claims what holds for it, and gets what
 needs the claim; ``tests/laws/test_prox.py`` holds every prox to the laws that it claims.
@@ -42,6 +43,11 @@ class Prox(ABC):
     """Claims that its regularizer is convex: then the map is nonexpansive."""
     thresholds: ClassVar[bool] = False
     """Claims that w = 0 exactly where |θ| <= d, which is what ``TargetSparsity`` counts."""
+
+    @property
+    def bounded(self) -> bool:
+        """Claims that ∂w/∂θ is bounded, which the subgradient and trained thresholds need."""
+        return False
 
     @abstractmethod
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:

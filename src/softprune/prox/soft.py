@@ -17,7 +17,7 @@ from softprune.prox.base import Prox
 class _Shrinkage(Prox):
     """θ − (1 − k)·clamp(θ, −d, d): what the two have in common is their kernel."""
 
-    separable = convex = True
+    separable = convex = bounded = True
 
     def write(self, weights: Pairs, *columns: Column) -> None:
         shrink.soft_threshold(weights, *columns)
