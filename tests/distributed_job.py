@@ -26,7 +26,7 @@ import softprune as sp
 STEPS, HALF = 6, 3
 
 
-METHODS = ["slats", "str", "str-shared", "gpo", "lats", "target"]
+METHODS = ["slats", "str", "str-shared", "gpo", "lats", "target", "held", "gradual", "keep"]
 
 
 class Network(nn.Module):
@@ -46,6 +46,10 @@ class Job:
 
     def __init__(self, method: str, kind: str = "alone", seed: int = 0) -> None:
         self.model: nn.Module = Network(seed)
+        if method == "keep":
+            with torch.no_grad():
+                for p in sp.select(self.model).values():
+                    p[p.abs() < p.abs().mean()] = 0.0
         if kind == "fsdp":
             mesh = init_device_mesh("cpu", (dist.get_world_size(),))
             for layer in self.model.layers:
@@ -58,6 +62,9 @@ class Job:
             "slats": lambda: sp.SLATS(0.3, STEPS),
             "lats": lambda: sp.LATS(0.5),
             "target": lambda: sp.TargetSparsity(0.5, STEPS, refresh=1),
+            "held": lambda: sp.TargetSparsity(0.5, STEPS, arrive=0.4),  # before half of the steps, where others load it
+            "gradual": lambda: sp.GradualSparsity(0.5, STEPS, refresh=2),
+            "keep": lambda: sp.KeepZeros(),
             "str": lambda: sp.STR(params, init=-2.0),
             "str-shared": lambda: sp.STR(params, init=-2.0, shared=True),
             "gpo": lambda: sp.GPO(params, init=-1.0),

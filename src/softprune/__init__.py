@@ -1,4 +1,4 @@
-"""softprune: sparse neural networks by soft thresholding, while they train.
+"""softprune: sparse neural networks, pruned while they train.
 
     params = sp.select(model)
     pruner = sp.Pruner(params, optimizer, threshold=sp.TargetSparsity(0.95, steps=T))
@@ -8,7 +8,8 @@ Names are imported when they are first used, so that schedules and the command l
 The rooms, each of which imports only rooms below it (docs/architecture.md has the picture):
 
     cli, training                   the command: a run and its folder; names become objects
-    lightning, methods              trainers; methods/ is free, for rival methods
+    lightning, transformers         trainers: one callback each
+    methods                         free, for rival methods
     recipes, spiking                named settings, the paper's tables; spiking networks
     report                          what came out
     pruner                          Algorithm 1
@@ -16,7 +17,7 @@ The rooms, each of which imports only rooms below it (docs/architecture.md has t
     prox, attach                    θ, d -> w; what torch's optimizers do
     kernels                         many tensors in one launch
     schedules, selection            step -> d; model -> {name: parameter}
-    models, data, engine            networks; images; engine/ is free, for sparse files and a runtime
+    models, data, engine            networks; images and text; engine/ is free, for sparse files and a runtime
     errors                          sentences for users
 """
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a na
     from softprune.prox.base import Prox as Prox
     from softprune.prox.gradient import identity as identity
     from softprune.prox.gradient import subgradient as subgradient
+    from softprune.prox.power import PowerThreshold as PowerThreshold
     from softprune.prox.soft import Blend as Blend
     from softprune.prox.soft import SoftThreshold as SoftThreshold
     from softprune.pruner.pruner import Pruner as Pruner
@@ -50,6 +52,8 @@ if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a na
     from softprune.thresholds.budgets import erdos_renyi as erdos_renyi
     from softprune.thresholds.budgets import erk as erk
     from softprune.thresholds.budgets import uniform as uniform
+    from softprune.thresholds.gradual import GradualSparsity as GradualSparsity
+    from softprune.thresholds.keep import KeepZeros as KeepZeros
     from softprune.thresholds.scheduled import LATS as LATS
     from softprune.thresholds.target import TargetSparsity as TargetSparsity
     from softprune.thresholds.trained import GPO as GPO
@@ -61,6 +65,7 @@ __version__ = "0.1.0"
 _HOME = {
     "prox.base": ("Prox",),
     "prox.gradient": ("identity", "subgradient"),
+    "prox.power": ("PowerThreshold",),
     "prox.soft": ("Blend", "SoftThreshold"),
     "pruner.pruner": ("Pruner",),
     "recipes.paper": ("budgets",),
@@ -74,6 +79,8 @@ _HOME = {
     "selection": ("select",),
     "thresholds.base": ("Threshold",),
     "thresholds.budgets": ("erdos_renyi", "erk", "uniform"),
+    "thresholds.gradual": ("GradualSparsity",),
+    "thresholds.keep": ("KeepZeros",),
     "thresholds.scheduled": ("LATS",),
     "thresholds.target": ("TargetSparsity",),
     "thresholds.trained": ("GPO", "STR", "Trainable"),

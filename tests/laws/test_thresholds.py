@@ -25,6 +25,10 @@ THRESHOLDS = {
     "LATS with a start": lambda params: sp.LATS(penalty=0.5, start=4),
     "target sparsity": lambda params: sp.TargetSparsity(0.7, T, refresh=2),
     "target sparsity by ERK": lambda params: sp.TargetSparsity(0.7, T, budget=sp.erk, min_density=0.1),
+    "target sparsity at the end": lambda params: sp.TargetSparsity(0.7, T, arrive=1.0),
+    "gradual sparsity": lambda params: sp.GradualSparsity(0.7, T, refresh=3),
+    "gradual sparsity at the end": lambda params: sp.GradualSparsity(0.7, T, arrive=1.0, curve=sp.curves.Cosine()),
+    "zeros that are kept": lambda params: sp.KeepZeros(),
     "STR": lambda params: sp.STR(params, init=-2.0),
     "STR with exp": lambda params: sp.STR(params, init=-2.0, transform="exp"),
     "STR-GS": lambda params: sp.STR(params, init=-2.0, shared=True),
@@ -42,7 +46,9 @@ def fifth_of_a_root(step: int) -> float:
 def model() -> nn.Sequential:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+        net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    net[0].weight.data[:, 0] = 0.0  # for those that keep zeros
+    return net
 
 
 def trained(threshold: object) -> list[nn.Parameter]:
@@ -81,7 +87,11 @@ def bound(make):
 
 
 def numbers(rule) -> list[list[float]]:
-    return [[float(level) for level in column] for column in rule.levels]
+    """Levels of parameters, or of weights."""
+    return [
+        torch.cat([torch.as_tensor(level, dtype=torch.float64).flatten() for level in column]).tolist()
+        for column in rule.levels
+    ]
 
 
 @each_threshold
@@ -91,7 +101,8 @@ def test_there_is_one_level_for_each_parameter_at_first_and_after_every_step(mak
     for step in range(1, T + 3):
         assert [type(column) for column in rule.levels] == kinds
         assert all(len(column) == 3 for column in rule.levels)
-        assert all(0 <= d < math.inf for column in numbers(rule) for d in column)
+        kept = isinstance(rule.threshold, sp.KeepZeros)
+        assert all(0 <= d < math.inf or (kept and d == math.inf) for column in numbers(rule) for d in column)
         rule.advance(step, [0.1, 0.2, 0.3])
 
 
@@ -186,18 +197,28 @@ def test_w_is_the_prox_of_theta_after_every_step_exactly(make, gradient):
     steps = []
 
     def seen(pruner: sp.Pruner) -> None:
-        named = pruner.threshold
-        ks = pruner.rule.levels[1].tolist() if len(pruner.rule.levels) == 2 else [0.0] * 3
-        for (name, p), k in zip(pruner.params.items(), ks, strict=True):
-            theta, d = pruner.theta[name].numpy(), named[name]
-            shrunk = np.sign(theta) * np.maximum(np.abs(theta) - d, 0)
-            if k:
-                np.testing.assert_allclose(p.detach(), (1 - k) * shrunk + k * theta, rtol=0, atol=1e-15)
+        levels = pruner.rule.levels
+        ks = levels[1].tolist() if len(levels) == 2 else [0.0] * 3
+        for (name, p), d, k in zip(pruner.params.items(), levels[0], ks, strict=True):
+            theta, w, d = (
+                pruner.theta[name].numpy(),
+                p.detach().numpy(),
+                np.asarray(torch.as_tensor(d, dtype=torch.float64).detach()),
+            )
+            alive = np.abs(theta) > d
+            if isinstance(pruner.prox, sp.PowerThreshold) and pruner.prox.p < math.inf:
+                np.testing.assert_array_equal(w != 0, alive)
+                roots = np.abs(theta[alive]) ** 4 - d**4
+                np.testing.assert_allclose(np.abs(w[alive]) ** 4, roots, rtol=1e-9, atol=1e-15)
+            elif isinstance(pruner.prox, sp.PowerThreshold):
+                np.testing.assert_array_equal(w, np.where(alive, theta, 0))
             else:
-                np.testing.assert_array_equal(p.detach(), shrunk)
+                shrunk = np.sign(theta) * np.maximum(np.abs(theta) - d, 0)
+                np.testing.assert_allclose(w, (1 - k) * shrunk + k * theta, rtol=0, atol=1e-15 if k else 0)
         steps.append(pruner.step)
 
-    train(make, T + 2, seen, gradient=gradient)
+    unbounded = gradient is sp.subgradient and not make(sp.select(model())).prox.bounded
+    train(make, T + 2, seen, gradient=gradient, prox=sp.SoftThreshold() if unbounded else None)
     assert steps == list(range(T + 3))
 
 
@@ -205,7 +226,13 @@ def test_w_is_the_prox_of_theta_after_every_step_exactly(make, gradient):
 def test_detaching_leaves_exact_zeros_where_theta_is_within_the_threshold(make):
     pruner = train(make)
     theta = {name: x.clone() for name, x in pruner.theta.items()}
-    d = pruner.threshold
+    d = dict(
+        zip(
+            theta,
+            (torch.as_tensor(level, dtype=torch.float64).detach().clone() for level in pruner.rule.levels[0]),
+            strict=True,
+        )
+    )
     sparsity = pruner.sparsity()
     pruner.detach()
     zeros = [p == 0 for p in pruner.params.values()]

@@ -1,5 +1,6 @@
 """What a pruner refuses when it is built, with a sentence that says what to write instead."""
 
+import math
 from functools import partial
 
 import pytest
@@ -109,7 +110,6 @@ def pruner(**arguments):
         ({"threshold": None}, TypeError, "`Pruner(threshold=...)` must be a schedule or a threshold. Got None."),
         ({"threshold": sp.SLATS}, TypeError, "`Pruner(threshold=...)` must be a schedule or a threshold. Got <class"),
         ({"prox": sp.SoftThreshold}, TypeError, "must be a prox, such as `softprune.SoftThreshold()`. Got <class"),
-        ({"prox": None}, TypeError, "must be a prox, such as `softprune.SoftThreshold()`. Got None."),
         ({"prox": sp.Blend()}, TypeError, "Blend() reads d and k, and Scheduled gives 1 of them. Leave `prox` out"),
         (
             {"gradient": "identity"},
@@ -127,8 +127,36 @@ def test_gpo_brings_its_own_prox():
     params = sp.select(model)
     threshold = sp.GPO(params, init=-2.0)
     optimizer = torch.optim.SGD([*model.parameters(), *threshold.parameters()], lr=0.1)
-    text = "Cannot use GPO with Blend(). This is because GPO blends the soft threshold with the identity. Leave `prox`"
-    refused(lambda: sp.Pruner(params, optimizer, threshold=threshold, prox=sp.Blend()), text, TypeError)
+    text = (
+        "SoftThreshold() reads d, and GPO gives 2 of them. Leave `prox` out: each threshold brings the prox that fits"
+    )
+    refused(lambda: sp.Pruner(params, optimizer, threshold=threshold, prox=sp.SoftThreshold()), text, TypeError)
+    assert sp.Pruner(params, optimizer, threshold=threshold).prox == sp.Blend()
+
+
+@pytest.mark.parametrize("p", [1.5, 3.0])
+def test_a_derivative_without_a_bound_is_not_followed(p):
+    arguments = {"prox": sp.PowerThreshold(p), "gradient": sp.subgradient}
+    text = f"Cannot use PowerThreshold(p={p}) with subgradient. This is because the derivative of the mapping has no"
+    refused(lambda: pruner(**arguments), text, TypeError)
+    model = network()
+    threshold = sp.STR(sp.select(model), init=-2.0)
+    optimizer = torch.optim.SGD([*model.parameters(), *threshold.parameters()], lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), optimizer, threshold=threshold, gradient=sp.identity)
+    refused(partial(build, prox=sp.PowerThreshold(p)), f"Cannot use PowerThreshold(p={p}) with STR.", TypeError)
+
+
+def test_a_trained_threshold_needs_a_map_that_depends_on_it():
+    model = network()
+    threshold = sp.STR(sp.select(model), init=-2.0)
+    optimizer = torch.optim.SGD([*model.parameters(), *threshold.parameters()], lr=0.1)
+    build = partial(sp.Pruner, sp.select(model), optimizer, threshold=threshold, prox=sp.PowerThreshold(math.inf))
+    refused(build, "Cannot use STR with PowerThreshold(p=inf). This is because the weights that survive", TypeError)
+
+
+@pytest.mark.parametrize("p", [1.0, math.inf])
+def test_a_derivative_with_a_bound_is(p):
+    assert pruner(prox=sp.PowerThreshold(p), gradient=sp.subgradient).prox == sp.PowerThreshold(p)
 
 
 def test_a_pruner_that_cannot_be_built_claims_nothing(monkeypatch):

@@ -1,5 +1,7 @@
 """A pruner on a CUDA device: the numbers of the CPU, one buffer, and no waiting. Run with `pytest -m gpu`."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -23,6 +25,7 @@ def train(device: str, method: str, steps: int = 20, fused: bool = False, **step
     threshold = {
         "slats": sp.SLATS(0.05, steps),
         "lats": sp.LATS(0.1),
+        "power": sp.LATS(0.1),
         "str": sp.STR(params, init=-4.0),
         "gpo": sp.GPO(params, init=-4.0),
     }[method]
@@ -30,7 +33,8 @@ def train(device: str, method: str, steps: int = 20, fused: bool = False, **step
     if isinstance(threshold, sp.Trainable):
         groups.append({"params": threshold.parameters(), "weight_decay": 0.01})
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, fused=fused)
-    pruner = sp.Pruner(params, optimizer, threshold=threshold)
+    prox = sp.PowerThreshold(3.0) if method == "power" else None
+    pruner = sp.Pruner(params, optimizer, threshold=threshold, prox=prox)
     for step in range(steps):
         if step == 3:
             torch.cuda.set_sync_debug_mode("error" if device == "cuda" else "default")
@@ -42,12 +46,62 @@ def train(device: str, method: str, steps: int = 20, fused: bool = False, **step
 
 
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("method", ["slats", "lats", "str", "gpo"])
+@pytest.mark.parametrize("method", ["slats", "lats", "power", "str", "gpo"])
 def test_the_gpu_follows_the_cpu_and_no_step_waits_for_it(method, fused):
     on_cpu, on_gpu = train("cpu", method), train("cuda", method, fused=fused)
     assert on_cpu.sparsity() == pytest.approx(on_gpu.sparsity(), abs=0.01)
     for name, p in on_cpu.params.items():
         torch.testing.assert_close(on_gpu.params[name].cpu(), p, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", [sp.TargetSparsity, sp.GradualSparsity])
+@pytest.mark.parametrize("p", [1.0, 3.0, math.inf])
+def test_a_target_is_reached_and_held(kind, p):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    aim = kind(0.9, 300, arrive=0.5)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=aim, prox=sp.PowerThreshold(p))
+    worst = 0.0
+    for step in range(400):
+        x = torch.randn(64, 256, device="cuda")
+        nn.functional.mse_loss(model(x), x.roll(1, 1)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step >= 149:
+            worst = max(worst, abs(pruner.sparsity() - 0.9))
+    assert worst < 2e-3
+    pruner.detach()
+    assert pruner.sparsity() == pytest.approx(0.9, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", [sp.TargetSparsity, sp.GradualSparsity])
+def test_between_two_looks_nothing_waits_for_the_device(kind):
+    model = nn.Linear(256, 256, device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    sp.Pruner(sp.select(model), optimizer, threshold=kind(0.9, 400, refresh=100))
+    for step in range(60):
+        torch.cuda.set_sync_debug_mode("error" if step >= 10 else "default")
+        model(torch.randn(8, 256, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def test_zeros_are_kept_without_waiting():
+    torch.manual_seed(0)
+    model = nn.Linear(512, 512, device="cuda")
+    zeros = torch.rand(512, 512, device="cuda") < 0.9
+    model.weight.data[zeros] = 0.0
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    sp.Pruner(sp.select(model), optimizer, threshold=sp.KeepZeros())
+    for step in range(10):
+        torch.cuda.set_sync_debug_mode("error" if step == 3 else "default")
+        model(torch.randn(8, 512, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(model.weight == 0, zeros)
 
 
 def test_one_buffer_of_theta_and_nothing_else():

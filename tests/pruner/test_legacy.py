@@ -25,8 +25,8 @@ TRAINED = {
 OTHERS = {
     "slats": lambda scheduler: sp.SLATS(0.1, STEPS),
     "lats": lambda scheduler: sp.LATS(0.2),
-    "target": lambda scheduler: sp.TargetSparsity(0.5, STEPS, lr_scheduler=scheduler),
-    "budget": lambda scheduler: sp.TargetSparsity(0.5, STEPS, budget=sp.uniform),
+    "target": lambda scheduler: sp.TargetSparsity(0.5, STEPS, arrive=1.0, lr_scheduler=scheduler),
+    "budget": lambda scheduler: sp.TargetSparsity(0.5, STEPS, arrive=1.0, budget=sp.uniform),
 }
 
 
@@ -38,7 +38,8 @@ def build(kind: str, optimizer: str):
     opt = OPTIMIZERS[optimizer]([*model.parameters(), *more], lr=0.05, weight_decay=1e-2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, STEPS)
     threshold = trained if trained is not None else OTHERS[kind](scheduler)
-    return model, opt, scheduler, sp.Pruner(params, opt, threshold=threshold)
+    prox = sp.SoftThreshold() if kind in ("target", "budget") else None  # what a target brought at the time
+    return model, opt, scheduler, sp.Pruner(params, opt, threshold=threshold, prox=prox)
 
 
 def batch(step: int):

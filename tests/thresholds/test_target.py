@@ -93,17 +93,6 @@ def test_weights_far_from_zero_do_not_mislead():
     assert sparsities[-1] == pytest.approx(0.9, abs=1e-3)
 
 
-def test_past_the_end_the_threshold_stays():
-    *training, pruner = begun(0.9, known=False, steps=20, start=5)
-    train(*training, pruner, 5)
-    assert pruner.sparsity() == 0.0
-    train(*training, pruner, 20)
-    assert pruner.sparsity() == pytest.approx(0.9, abs=1e-3)
-    final = pruner.threshold
-    train(*training, pruner, 25)
-    assert pruner.threshold == final
-
-
 def test_a_target_may_count_multiplications():
     uses = sp.flops_per_weight(classifier(), X[:1])
     _, pruner = run(target=0.9, flops=uses)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -12,7 +14,10 @@ from softprune.attach.state import Entries, holds_entries
 from softprune.errors import ArgumentError, ArgumentTypeError, UsageError, listing
 from softprune.kernels.sharding import is_sharded
 from softprune.prox.base import Prox
+from softprune.prox.gradient import Gradient, identity
+from softprune.prox.power import PowerThreshold
 from softprune.pruner.registry import is_free
+from softprune.pruner.state import mark
 from softprune.thresholds.base import Rule, Threshold
 
 
@@ -22,7 +27,7 @@ def factors(threshold: object, prox: object, gradient: object) -> None:
         raise ArgumentTypeError(
             f"`Pruner(threshold=...)` must be a schedule or a threshold. Got {threshold!r}{_instead(threshold)}."
         )
-    if not isinstance(prox, Prox):
+    if prox is not None and not isinstance(prox, Prox):
         raise ArgumentTypeError(
             f"`Pruner(prox=...)` must be a prox, such as `softprune.SoftThreshold()`. Got {prox!r}."
         )
@@ -77,7 +82,7 @@ def _each_once(params: Mapping[str, nn.Parameter]) -> None:
             )
 
 
-def fit(prox: Prox, rule: Rule, params: Sequence[Tensor]) -> None:
+def fit(prox: Prox, rule: Rule, gradient: Gradient, params: Sequence[Tensor]) -> None:
     """Refuse a prox that reads other levels than the rule gives, or claims less than its use needs."""
     kind = type(rule.threshold).__name__
     if len(prox.reads) != len(rule.levels):
@@ -90,10 +95,38 @@ def fit(prox: Prox, rule: Rule, params: Sequence[Tensor]) -> None:
             f"Cannot use {kind} with {prox}. This is because it takes the weights with |θ| <= d for the zeros, "
             "which this prox does not claim (`Prox.thresholds`). Use a schedule or LATS."
         )
+    if rule.trained and isinstance(prox, PowerThreshold) and prox.p == math.inf:
+        raise ArgumentTypeError(
+            f"Cannot use {kind} with {prox}. This is because the weights that survive do not depend on the threshold, "
+            "so that it would get no gradient. Use `sp.SoftThreshold()`."
+        )
+    if not prox.bounded and (rule.trained or gradient is not identity):
+        what = kind if rule.trained else getattr(gradient, "__name__", gradient)
+        raise ArgumentTypeError(
+            f"Cannot use {prox} with {what}. This is because the derivative of the mapping has no bound "
+            "(`Prox.bounded`): it grows without end towards the threshold. Use `gradient=sp.identity` and a threshold "
+            "that is not trained, or `sp.SoftThreshold()`."
+        )
     if not prox.separable and any(map(is_sharded, params)):
         raise ArgumentTypeError(
             f"Cannot use {prox} with sharded parameters. This is because each process would map its part alone, and "
             "the prox does not claim that weights are mapped one by one (`Prox.separable`). Use DDP."
+        )
+
+
+def same_prox(prox: Prox, entry: Mapping[str, Any]) -> None:
+    """Refuse θ that belong to another mapping: they would make other weights. States of versions without the power
+    threshold do not say theirs."""
+    older = "prox" not in entry
+    if older and isinstance(prox, PowerThreshold) and prox.p != 1:
+        raise ArgumentError(
+            f"Cannot load this state with {prox}: an earlier version saved it, whose default was the soft threshold. "
+            "Write `Pruner(..., prox=sp.SoftThreshold())`."
+        )
+    if not older and int(entry["prox"]) != mark(prox):
+        raise ArgumentError(
+            f"Cannot load this state: it was saved with another prox than {prox}, and its hidden weights would make "
+            "other weights. Build the Pruner with the prox of that run."
         )
 
 

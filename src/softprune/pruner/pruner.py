@@ -9,12 +9,14 @@ A method is a product of four factors, and each has its own room:
     LATS       soft threshold           × identity     × Σ μ·η                            LATS(penalty)
     S-LATS     soft threshold           × identity     × ∫ lr curve                       SLATS(final, steps)
     PGH        soft threshold           × identity     × ∫ lr curve · βˣ                  PGH(final, steps, beta)
-    (target)   soft threshold           × identity     × Σ μ·η, μ solved for              TargetSparsity(target, steps)
+    (target)   power threshold          × identity     × Σ μ·η, μ solved for              TargetSparsity(target, steps)
+    (plain)    power threshold          × identity     × a quantile of |θ|                GradualSparsity(target, steps)
+    GMP        hard threshold           × subgradient  × a quantile of |θ|                the same, and prox, gradient
 
 The mapping does not live in the model. The gradient of the loss with respect to w is all it takes to update
 θ, so the hooks do everything: before the optimizer's step dL/dw becomes dL/dθ (and dL/ds) and the parameters
 hold θ; the optimizer updates θ, with its momentum and weight decay; after the step d advances and the
-parameters hold w = S_d(θ) again. Between steps the model is an ordinary module with ordinary sparse weights.
+parameters hold w(θ, d) again. Between steps the model is an ordinary module with ordinary sparse weights.
 """
 
 from __future__ import annotations
@@ -39,7 +41,6 @@ from softprune.kernels.pairs import Pairs
 from softprune.kernels.sharding import local, totals
 from softprune.prox.base import Prox
 from softprune.prox.gradient import Gradient, identity
-from softprune.prox.soft import SoftThreshold
 from softprune.pruner import checks, registry, state
 from softprune.pruner.hidden import Hidden
 from softprune.schedules.penalty import quotient
@@ -69,7 +70,7 @@ class Pruner:
         optimizer: the torch optimizer that trains them.
         threshold: where d comes from: ``TargetSparsity``, ``LATS``, a schedule (any ``step -> d``), or a trained
             threshold.
-        prox: the mapping w(θ, d).
+        prox: the mapping w(θ, d); when None, what the threshold brings: the soft threshold for those of the paper.
         gradient: ``sp.identity`` or ``sp.subgradient``; when None, what the threshold brings: the subgradient for
             trained thresholds, the identity for all others.
 
@@ -91,7 +92,7 @@ class Pruner:
         optimizer: Optimizer,
         *,
         threshold: Threshold | Callable[[int], float],
-        prox: Prox = SoftThreshold(),
+        prox: Prox | None = None,
         gradient: Gradient | None = None,
     ) -> None:
         checks.factors(threshold, prox, gradient)
@@ -99,13 +100,13 @@ class Pruner:
         self.optimizer = unwrap_optimizer(optimizer)
         self.params = checks.prunable(params, self.optimizer)
         registry.vacate(self.params.values())
-        self.prox = threshold.mapping(prox)
+        self.prox = prox or threshold.prox
         self.gradient = gradient or threshold.gradient
 
         self.step = 0
         self._hidden = Hidden(self.params)
         self.rule = threshold.bind(self._hidden, self.optimizer)
-        checks.fit(self.prox, self.rule, self._hidden.params)
+        checks.fit(self.prox, self.rule, self.gradient, self._hidden.params)
         self._handles: list[RemovableHandle] = []
         self._last = _Step(self.rule.levels, self.rule.levels, [0.0] * len(self.params))
         self._evaluations = 0  # of the closure, in this step
@@ -213,7 +214,7 @@ class Pruner:
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The sparse weights as ``detach`` would leave them now, by name; of a sharded parameter, this process's part.
 
-        Where a target lacks steps that a GradScaler skipped, ``detach`` moves d once more.
+        Where a target is not met, as when a GradScaler skipped the last steps, ``detach`` moves d once more.
         """
         changed = self._hidden.changed() if self._handles and not self._hidden.revealed else []
         for i, (name, p) in enumerate(self.params.items()):
@@ -253,18 +254,22 @@ class Pruner:
         ]
         registry.claim(self.params.values(), self)
 
-    @torch.no_grad()
     def detach(self) -> None:
         """Stop pruning. The model keeps its exactly sparse weights, and nothing else remains.
 
         Warns where pruning ends before it should: no step was counted, or fewer than the threshold was made for.
         """
+        self._detach(finish=True)
+
+    @torch.no_grad()
+    def _detach(self, finish: bool) -> None:
         if not self._handles:
             return
         self._settle()
         levels = self.rule.levels
         try:
-            self._finish()
+            if finish:
+                self._finish()
         finally:  # a warning may be an error
             if self.rule.levels is not levels:
                 self._write()
@@ -281,21 +286,20 @@ class Pruner:
         """d ← where it should end, and a warning if it does not."""
         if self.step > 0:
             self.rule.finish(self.step)
-        elif self.rule.trained or not any(self.threshold.values()):  # pruning at initialization needs no step
+        elif self.rule.trained or not self.sparsity():  # pruning at initialization needs no step
             warnings.warn(
                 f"Nothing was pruned: no step of this {type(self.optimizer).__name__} was counted. If the network was "
                 "trained, another optimizer stepped; give that one to the Pruner.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with warnings.catch_warnings():
-            if kind is not None:
-                warnings.simplefilter("ignore")  # the exception says why pruning ends early
-            self.detach()
+        """After an exception d stays as it is: that pruning ends early is no news, and the other processes of a run
+        may not be there to count weights with."""
+        self._detach(finish=kind is None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_handles"}
@@ -328,7 +332,7 @@ class Pruner:
             self._settle()
         changed = self._hidden.changed()
         entries: dict[Tensor, dict[str, Any]] = {
-            p: {"theta": self._follow(i) if i in changed else theta, "step": self.step}
+            p: {"theta": self._follow(i) if i in changed else theta, "step": self.step, "prox": state.mark(self.prox)}
             for i, (p, theta) in enumerate(zip(self._hidden.params, self._hidden, strict=True))
         }
         for p, values in self.rule.state().items():
@@ -339,6 +343,7 @@ class Pruner:
         checks.attached(self._handles)
         checks.hidden_weights(self.params, entries)
         self.rule.check(state.of_the_rule(entries))
+        checks.same_prox(self.prox, entries[self._hidden.params[0]])
 
     @torch.no_grad()
     def _restore(self, entries: Entries) -> None:

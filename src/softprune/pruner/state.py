@@ -5,13 +5,18 @@ The parameters of a trained threshold have no name that the pruner knows; they a
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
 
 from softprune.attach.state import Entries
 from softprune.errors import ArgumentError, ArgumentTypeError
+from softprune.prox.base import Prox
+from softprune.prox.power import PowerThreshold
+from softprune.prox.soft import SoftThreshold
 
 
 def by_name(entries: Entries, params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> dict[str, dict[str, Any]]:
@@ -35,9 +40,18 @@ def by_parameter(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], tr
 
 
 def of_the_rule(entries: Entries) -> Entries:
-    """What the threshold saved, without what the pruner itself did: θ and the step."""
-    own = ("theta", "step")
+    """What the threshold saved, without what the pruner itself did: θ, the step and the mark of its prox."""
+    own = ("theta", "step", "prox")
     return {p: {key: value for key, value in values.items() if key not in own} for p, values in entries.items()}
+
+
+def mark(prox: Prox) -> int:
+    """A number by which a saved state tells which prox it was made with: of its name and its numbers."""
+    if prox == PowerThreshold(1):
+        prox = SoftThreshold()  # the same numbers
+    values: list[object] = [getattr(prox, field.name) for field in fields(prox)] if is_dataclass(prox) else []
+    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    return zlib.crc32(repr((type(prox).__name__, numbers)).encode()) & 0xFFFFFF  # single precision can hold it
 
 
 def _owners(params: Mapping[str, Tensor], trained: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ from softprune.kernels.columns import Columns
 from softprune.kernels.pairs import Pairs
 from softprune.prox.base import Prox
 from softprune.prox.gradient import Gradient, identity
+from softprune.prox.soft import SoftThreshold
 
 
 class Weights(Protocol):
@@ -51,6 +52,8 @@ class Threshold(ABC):
     LATS(penalty=0.5, start=0)
     """
 
+    prox: ClassVar[Prox] = SoftThreshold()
+    """The mapping that it drives, unless ``Pruner(prox=...)`` says otherwise."""
     gradient: ClassVar[Gradient] = staticmethod(identity)
     """∂w/∂θ, unless ``Pruner(gradient=...)`` says otherwise."""
 
@@ -63,10 +66,6 @@ class Threshold(ABC):
             optimizer: the optimizer that trains them, for those who follow its learning rates or its state.
         """
 
-    def mapping(self, prox: Prox) -> Prox:
-        """The prox that this threshold drives, given the one asked for."""
-        return prox
-
 
 class Rule(ABC):
     """A threshold at work on the weights of one pruner."""
@@ -78,7 +77,7 @@ class Rule(ABC):
     counts_zeros: ClassVar[bool] = False
     """Whether it takes the weights with |θ| <= d, and no others, to be zero."""
     forecast: float | None = None
-    """The sparsity at the end that it expects, if it does."""
+    """The sparsity that it expects to arrive at, while it is on its way."""
 
     def __init__(self, threshold: Threshold, weights: Weights) -> None:
         self.threshold = threshold

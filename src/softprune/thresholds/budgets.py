@@ -102,12 +102,12 @@ def whole(shares: Mapping[str, float], params: Mapping[str, Tensor]) -> dict[str
     return {name: counts[name] / max(1, p.numel()) for name, p in params.items()}
 
 
-def resolve(budget: Budget, params: Mapping[str, Tensor], target: float) -> dict[str, float]:
+def resolve(budget: Budget, params: Mapping[str, Tensor], target: float, owner: str) -> dict[str, float]:
     """A sparsity for each parameter. A table may name layers, as the paper's do, instead of their weights."""
     table = budget(params, target) if callable(budget) else budget
     if not isinstance(table, Mapping):
         raise ArgumentError(
-            f"`TargetSparsity(budget=...)` must be {{name: sparsity}}, `sp.uniform`, `sp.erdos_renyi` or `sp.erk`. Got "
+            f"`{owner}(budget=...)` must be {{name: sparsity}}, `sp.uniform`, `sp.erdos_renyi` or `sp.erk`. Got "
             f"{budget!r}."
         )
     table = dict(table)
@@ -125,37 +125,39 @@ def resolve(budget: Budget, params: Mapping[str, Tensor], target: float) -> dict
     return {name: float(sparsity) for name, sparsity in found.items() if sparsity is not None}
 
 
-def cells(weights: Weights, target: float, budget: Budget | None, flops: Mapping[str, float] | None) -> list[Cell]:
+def cells(
+    weights: Weights, target: float, budget: Budget | None, flops: Mapping[str, float] | None, owner: str
+) -> list[Cell]:
     """Which parameters share a threshold: all of them, or each has its own by a budget; and whether weights are counted
-    or the multiplications that they make."""
+    or the multiplications that they make. Refusals name ``owner``, the threshold that was given these."""
     params = dict(zip(weights.names, weights.params, strict=True))
     if budget is not None:
-        shares = resolve(budget, params, target)
+        shares = resolve(budget, params, target, owner)
         total = sum(shares[name] * p.numel() for name, p in params.items()) / sum(p.numel() for p in params.values())
         if abs(total - target) > 0.005:
             raise ArgumentError(
-                f"`TargetSparsity(target=...)` is {target:.4g}, but its budget leads to {total:.4g}. "
-                f"Write `TargetSparsity({total:.4g}, ...)`, or another budget."
+                f"`{owner}(target=...)` is {target:.4g}, but its budget leads to {total:.4g}. "
+                f"Write `{owner}({total:.4g}, ...)`, or another budget."
             )
         return [Cell((i,), (1.0,), share) for i, share in enumerate(whole(shares, params).values())]
     everyone = tuple(range(len(params)))
     if flops is None:
         return [Cell(everyone, (1.0,) * len(params), target)]
-    return [Cell(everyone, _counts(flops, params), target)]
+    return [Cell(everyone, _counts(flops, params, owner), target)]
 
 
-def _counts(flops: Mapping[str, float], params: Mapping[str, object]) -> tuple[float, ...]:
+def _counts(flops: Mapping[str, float], params: Mapping[str, object], owner: str) -> tuple[float, ...]:
     if not isinstance(flops, Mapping):
         raise ArgumentError(
-            "`TargetSparsity(flops=...)` must be {name: multiplications}, as `sp.flops_per_weight(model, example)` "
+            f"`{owner}(flops=...)` must be {{name: multiplications}}, as `sp.flops_per_weight(model, example)` "
             f"gives. Got {flops!r}."
         )
     if missing := [name for name in params if name not in flops]:
         raise ArgumentError(
-            f"`TargetSparsity(flops=...)` says nothing about {listing(missing, most=5)}. "
+            f"`{owner}(flops=...)` says nothing about {listing(missing, most=5)}. "
             "Leave them out of `params`, or add them."
         )
     counts = [flops[name] for name in params]
     if not all(isinstance(count, Real) and 0 <= count < math.inf for count in counts) or not any(counts):
-        raise ArgumentError("`TargetSparsity(flops=...)` must be numbers >= 0, and not all of them 0.")
+        raise ArgumentError(f"`{owner}(flops=...)` must be numbers >= 0, and not all of them 0.")
     return tuple(map(float, counts))

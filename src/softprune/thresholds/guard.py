@@ -10,17 +10,18 @@ import torch
 
 from softprune.errors import ArgumentError
 from softprune.thresholds.base import Weights
-from softprune.thresholds.odds import Fit
 from softprune.thresholds.quantile import Cell, quantiles
+
+RISK = 20.0  # times ``min_density``: a layer this thin is guarded. A safeguard, not a measurement
 
 
 class Guard:
     """Caps on the thresholds of thin parameters: above the cap less than ``min_density`` would be left."""
 
-    def __init__(self, weights: Weights, min_density: float, fit: Fit) -> None:
+    def __init__(self, weights: Weights, min_density: float, owner: str) -> None:
         self.weights = weights
         self.min_density = min_density
-        self.fit = fit
+        self.owner = owner  # the threshold that refusals name
         self.sizes = [p.numel() for p in weights.params]
         self.keep = [math.ceil(min_density * size) for size in self.sizes]
         self.caps = [math.inf] * len(self.sizes)
@@ -33,7 +34,7 @@ class Guard:
             if cell.target > most + 1e-12:
                 where = "" if len(cells) == 1 else f" of {self.weights.names[cell.members[0]]}"
                 raise ArgumentError(
-                    f"`TargetSparsity` cannot reach {cell.target:.4%}{where} where min_density = "
+                    f"`{self.owner}` cannot reach {cell.target:.4%}{where} where min_density = "
                     f"{self.min_density:g} leaves at most {most:.4%}. Lower the target or `min_density`; "
                     "0 lets whole layers go."
                 )
@@ -41,7 +42,7 @@ class Guard:
     def watch(self, alive: Sequence[int]) -> None:
         """Cap those parameters that are thin by now, given how many weights of each survive."""
         self._warn_of_the_dead(alive)
-        self._cap([i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < self.fit.risk * keep])
+        self._cap([i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep])
 
     def watch_all(self) -> None:
         self._cap(range(len(self.sizes)))

@@ -54,12 +54,6 @@ class Fit:
     gain: float = 0.5
     """How far log D moves to each new solution while nothing is settled. Any exponent of odds ∝ D^a below 4 converges
     with it."""
-    surge: float = 1.5
-    """Times the learning rate of the last solution: solve again, where no scheduler is known. A safeguard."""
-    risk: float = 20.0
-    """Times ``min_density``: a layer this thin is guarded. A safeguard."""
-    skipped: float = 0.02
-    """The share of steps that a GradScaler may skip, and the run still ends at the target. A safeguard."""
 
 
 FIT = Fit()

@@ -95,7 +95,7 @@ class Scheduled(Stepwise):
             warnings.warn(
                 f"Pruning ends after {step} steps at the threshold {d[0]:.4g}, before {self.schedule} is at its final "
                 "one. A schedule counts steps of the optimizer: under gradient accumulation, not batches.",
-                stacklevel=6,
+                stacklevel=7,
             )
 
     def _at(self, step: int) -> float:

@@ -15,9 +15,8 @@ from softprune.attach.state import Entries
 from softprune.errors import ArgumentError, ArgumentTypeError, require
 from softprune.kernels.columns import take
 from softprune.kernels.sharding import sharding
-from softprune.prox.base import Prox
 from softprune.prox.gradient import subgradient
-from softprune.prox.soft import Blend, SoftThreshold
+from softprune.prox.soft import Blend
 from softprune.thresholds.base import Rule, Threshold, Weights
 
 
@@ -166,6 +165,7 @@ class GPO(Trainable):
     [0.5, 1.0]
     """
 
+    prox = Blend()
     SCALE = 1e-6
 
     def __init__(self, params: Mapping[str, nn.Parameter], init: float) -> None:
@@ -175,11 +175,3 @@ class GPO(Trainable):
 
     def forward(self) -> tuple[Tensor, ...]:
         return torch.sigmoid(self.s), self.SCALE * self.b.abs()
-
-    def mapping(self, prox: Prox) -> Prox:
-        if prox != SoftThreshold():
-            raise ArgumentTypeError(
-                f"Cannot use GPO with {prox}. This is because GPO blends the soft threshold with the "
-                "identity. Leave `prox` out."
-            )
-        return Blend()
