@@ -67,7 +67,7 @@ def test_weights_are_told_by_their_name():
 
 def test_a_pattern_that_selects_nothing_is_refused():
     model = nn.ModuleDict({"a": nn.Linear(4, 4), "experts": nn.ParameterDict({"up": torch.zeros(2, 4, 4)})})
-    with pytest.raises(ValueError, match=r"'experts\.\*' matches no prunable weight, .*: only experts\.up\. Give"):
+    with pytest.raises(ValueError, match=r"'experts\.\*' matches no prunable weight, only experts\.up\. Give"):
         sp.select(model, include=["a.*", "experts.*"])
     assert list(sp.select(model, include=["a.*", "experts.up"])) == ["a.weight", "experts.up"]
 
@@ -112,6 +112,59 @@ def test_tied_parameters_appear_once_even_with_an_embedding():
     tied = nn.ModuleDict({"head": nn.Linear(4, 5), "embed": nn.Embedding(5, 4), "a": nn.Linear(4, 4)})
     tied["embed"].weight = tied["head"].weight
     assert list(sp.select(tied)) == ["a.weight"]  # in either order
+
+
+def language_model(head: nn.Module) -> nn.ModuleDict:
+    return nn.ModuleDict({"embed": nn.Embedding(5, 4), "up": nn.Linear(4, 5), "down": nn.Linear(5, 4), "head": head})
+
+
+def test_the_head_of_a_language_model_is_left_alone():
+    """The last linear layer, if it has the shape of an embedding; others of that shape are no heads."""
+    model = language_model(nn.Linear(4, 5))
+    assert list(sp.select(model)) == ["up.weight", "down.weight"]
+    assert list(sp.select(model, include=["*", "head.weight"])) == ["up.weight", "down.weight", "head.weight"]
+    with pytest.raises(
+        ArgumentError, match=r"'head\.\*' matches no prunable weight, only head\.weight, head\.bias\. Give"
+    ):
+        sp.select(model, include=["head.*"])
+    normed = language_model(nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)))
+    assert list(sp.select(normed)) == ["up.weight", "down.weight"]  # what is left alone is not refused
+
+
+def test_the_last_layer_of_a_classifier_is_pruned():
+    assert "head.weight" in sp.select(language_model(nn.Linear(4, 3)))
+    assert "2.weight" in sp.select(network())
+
+
+def test_a_model_that_names_its_head_is_believed():
+    """As those of Hugging Face do, wherever they are in the model; a classifier among them names none."""
+
+    class Naming(nn.Module):
+        def __init__(self, head):
+            super().__init__()
+            self.lm_head, self.names = nn.Linear(4, 7), head
+            self.rest = language_model(nn.Linear(4, 5))
+
+        def get_output_embeddings(self):
+            return self.lm_head if self.names else None
+
+    rest = ["rest.up.weight", "rest.down.weight", "rest.head.weight"]
+    assert list(sp.select(Naming(True))) == rest
+    assert list(sp.select(Naming(False))) == ["lm_head.weight", *rest]
+    assert list(sp.select(nn.Sequential(Naming(True), nn.Linear(4, 5)))) == [
+        *(f"0.{name}" for name in rest),
+        "1.weight",
+    ]
+
+
+def test_experts_in_one_tensor_are_weights():
+    experts = {
+        "gate_up_proj": torch.ones(2, 8, 4),
+        "gate_up_proj_bias": torch.ones(2, 8),
+        "down_proj": torch.ones(2, 4, 4),
+    }
+    model = nn.ModuleDict({"experts": nn.ParameterDict(experts), "router": nn.Linear(4, 2)})
+    assert set(sp.select(model)) == {"experts.gate_up_proj", "experts.down_proj", "router.weight"}
 
 
 @pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel, lambda model: nn.DataParallel(torch.compile(model))])

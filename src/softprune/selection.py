@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -15,14 +16,9 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 
 from softprune.errors import ArgumentError, ArgumentTypeError, listing
 
-_LOOK_UP_OR_SCALE = (
-    nn.Embedding,
-    nn.EmbeddingBag,
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.GroupNorm,
-    nn.modules.batchnorm._NormBase,
-)
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+_NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
+COMPUTED = "parametrized layers"
 
 
 def select(
@@ -30,8 +26,14 @@ def select(
 ) -> dict[str, nn.Parameter]:
     """The prunable weights of a model, by name: those of its convolutions, linear, recurrent and attention layers.
 
-    A weight is prunable if it is trained, has two dimensions or more and ``weight`` in its name, and is neither an
-    embedding nor a normalisation; an output layer tied to an embedding is an embedding. Tied parameters appear once.
+    A weight is prunable if it is trained, has two dimensions or more and ``weight`` in its name, and belongs to no
+    embedding, no normalisation and no head of a language model. Tied parameters appear once. ``sp.summarize`` tells
+    what is left alone.
+
+    - The head is the output layer to the vocabulary: what ``get_output_embeddings()`` gives in a Hugging Face model; in
+      any other, its last linear layer, if that has the shape of one of its embeddings. One that is tied to an embedding
+      is an embedding. The last layer of a classifier is no such head, and is pruned.
+    - Experts that lie in one tensor (three dimensions, and a name that ends in ``_proj``) are weights too.
 
     A layer under ``nn.utils.parametrizations.spectral_norm`` is selected by ``parametrizations.weight.original``: the
     weight is that tensor over a number, so it has the same zeros. Layers under weight norm (which divides a row of
@@ -41,7 +43,7 @@ def select(
     Args:
         model: the network; DDP, DataParallel and ``torch.compile`` around it are looked through.
         include: keep only weights whose name matches one of these glob patterns. A full name selects that parameter
-            whatever it is. All prunable weights when None.
+            whatever it is: ``include=["*", "lm_head.weight"]`` prunes the head too. All prunable weights when None.
         exclude: then drop those whose name matches one of these glob patterns.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
@@ -52,9 +54,9 @@ def select(
         raise ArgumentTypeError(f"`select(model)` must be given a module. Got {type(model).__name__}.")
     model = unwrap(model)
     everything = _trained(model)
-    chosen = prunable_names(model) & everything.keys()
-    computed = set(_computed(model))
-    refused = {name for name, p in everything.items() if id(p) in computed and p.ndim >= 2 and "weight" in name}
+    kinds = kinds_left_alone(model)
+    chosen = everything.keys() - kinds.keys()
+    refused = {n for n, p in everything.items() if kinds.get(n) == COMPUTED and p.ndim >= 2 and "weight" in n}
     if include is not None:
         patterns = _checked("include", include, everything)
         exact = set(patterns) & everything.keys()
@@ -73,16 +75,38 @@ def select(
     if not chosen:
         raise ArgumentError(
             "`select` found nothing to prune: no parameter is left that has two dimensions or more and `weight` in its "
-            f"name. Candidates: {listing(everything, most=12)}."
+            "name, and that is no embedding, no normalisation and no head of a language model. "
+            f"Candidates: {listing(everything, most=12)}."
         )
     return {name: p for name, p in everything.items() if name in chosen}
 
 
-def prunable_names(model: nn.Module) -> set[str]:
-    """The names of all prunable weights, trained or frozen."""
-    others = {id(p) for m in model.modules() if isinstance(m, _LOOK_UP_OR_SCALE) for p in m.parameters(recurse=False)}
-    others |= set(_computed(model))
-    return {name for name, p in model.named_parameters() if id(p) not in others and is_weight(name, p)}
+def kinds_left_alone(model: nn.Module) -> dict[str, str]:
+    """{name: kind} of the parameters that are not prunable, such as ``embeddings`` or ``biases``."""
+    head, computed = set(_head(model)), set(_computed(model))
+    owners = {id(p): m for m in model.modules() for p in m.parameters(recurse=False)}
+    owners |= {id(p): m for m in model.modules() if isinstance(m, _EMBEDDINGS) for p in m.parameters(recurse=False)}
+    kinds = {}
+    for name, p in model.named_parameters():
+        owner = owners[id(p)]
+        if isinstance(owner, _EMBEDDINGS):  # perhaps tied to the head
+            kinds[name] = "embeddings"
+        elif isinstance(owner, _NORMS):
+            kinds[name] = "norms"
+        elif id(p) in head:
+            kinds[name] = "the head"
+        elif id(p) in computed:
+            kinds[name] = COMPUTED
+        elif not is_weight(name, p):
+            kinds[name] = _kind(name.rpartition(".")[2], owner)
+    return kinds
+
+
+def _kind(name: str, owner: nn.Module) -> str:
+    """For readers alone: what a parameter is that is no weight, as far as names tell."""
+    if "norm" in type(owner).__name__.lower():
+        return "norms"
+    return "biases" if "bias" in name else "embeddings" if "embed" in name else "other parameters"
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -99,7 +123,8 @@ def unwrap(model: nn.Module) -> nn.Module:
 def is_weight(name: str, p: Tensor) -> bool:
     """Whether a tensor is a prunable weight, as far as its name and shape can tell; an embedding looks the same."""
     last = name.removesuffix(".original").rpartition(".")[2]  # parametrizations.weight.original
-    return p.ndim >= 2 and p.numel() > 0 and p.is_floating_point() and "weight" in last
+    named = "weight" in last or (p.ndim == 3 and last.endswith("_proj"))  # of experts, as transformers 5 names them
+    return p.ndim >= 2 and p.numel() > 0 and p.is_floating_point() and named
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -130,11 +155,24 @@ def _computed(model: nn.Module) -> Iterator[int]:
                 yield id(p)
 
 
+def _head(model: nn.Module) -> Iterator[int]:
+    """Ids of the parameters of a language model's output layer."""
+    speakers: list[Any] = [m for m in model.modules() if callable(getattr(m, "get_output_embeddings", None))]
+    if speakers:
+        layers = [layer for m in speakers if (layer := m.get_output_embeddings()) is not None]
+    else:
+        shapes = {(m.num_embeddings, m.embedding_dim) for m in model.modules() if isinstance(m, nn.Embedding)}
+        linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
+        layers = [m for m in linear[-1:] if (m.out_features, m.in_features) in shapes]
+    for layer in layers:
+        yield from map(id, layer.parameters())
+
+
 def _refuse_the_empty(pattern: str, weights: Iterable[str], everything: Iterable[str]) -> None:
     if not any(fnmatchcase(name, pattern) for name in weights):
         others = [name for name in everything if fnmatchcase(name, pattern)]
         raise ArgumentError(
-            f"`select(include=...)` pattern {pattern!r} matches no prunable weight, as far as names tell: only "
+            f"`select(include=...)` pattern {pattern!r} matches no prunable weight, only "
             f"{listing(others, most=5)}. Give full names to prune them all the same."
         )
 

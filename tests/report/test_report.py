@@ -1,6 +1,7 @@
 """A report counts what it says it counts."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -82,6 +83,48 @@ def test_a_model_alone():
     assert sp.summarize(torch.compile(model)) == report
 
 
+class Speaker(nn.Module):
+    """16 tokens of width 4, and all that a language model has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(16, 4)
+        self.position = nn.Parameter(torch.zeros(3, 4))
+        self.norm = nn.LayerNorm(4)
+        self.mlp = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+        self.head = nn.Linear(4, 16, bias=False)
+
+
+def test_what_is_left_alone_is_told_by_kind():
+    model = Speaker()
+    report = sp.summarize(model)
+    kinds = {"embeddings": 64, "the head": 64, "biases": 12, "other parameters": 12, "norms": 8}
+    assert report.left_alone == kinds
+    assert sum(kinds.values()) == sum(report.not_pruned.values())
+    assert str(report).endswith(
+        "Left alone: 64 in embeddings, 64 in the head, 12 in other parameters, 12 in biases, 8 in norms."
+    )
+
+
+def test_a_pruner_with_its_model_tells_what_else_there_is():
+    """By name, frozen parameters and weights that were left out too; a trained threshold is no part of the network."""
+    model = Speaker()
+    model.tokens.requires_grad_(False)
+    params = sp.select(model, exclude=["mlp.2.*"])
+    model.threshold = sp.STR(params, init=-2.0)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    pruner = sp.Pruner(params, optimizer, threshold=model.threshold)
+    alone, report = sp.summarize(pruner), sp.summarize(pruner, torch.compile(model))
+    assert alone.left_alone == {}
+    assert "Left alone" not in str(alone)
+    assert report.layers == alone.layers
+    assert report.left_alone["weights not selected"] == report.not_pruned["mlp.2.weight"] == 32
+    assert report.left_alone["embeddings"] == report.not_pruned["tokens.weight"] == 64
+    assert sum(report.left_alone.values()) == 4 * 16 * 2 + 12 + 8 + 12 + 32
+    assert sp.Report.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    assert report.since(alone).left_alone == report.left_alone
+
+
 def test_the_report_outlives_the_pruner():
     run = Run.of("momentum")
     run.train()
@@ -142,6 +185,7 @@ def test_for_machines():
         "regrown": 0,
         "zeroed": ["2.weight"],
         "not_pruned": {"1.weight": 1, "1.bias": 1, "2.bias": 2},
+        "left_alone": {},
     }
 
 
@@ -216,6 +260,7 @@ def test_reports_that_cannot_be_compared():
 
 def test_reports_of_earlier_versions_are_read():
     row = sp.summarize(Run.of("sgd").pruner).to_dict()
+    del row["left_alone"]
     layers = [{**layer, "left": 3, "returned": 1} for layer in row["layers"]]
     for layer in layers:
         del layer["dropped"], layer["regrown"]
@@ -229,16 +274,23 @@ def test_bf16_weights_are_counted():
     assert sp.summarize(run.pruner).zeros == sum(int((p == 0).sum()) for p in run.pruner.params.values()) > 0
 
 
+def of_a_file(model: nn.Module) -> sp.Report:
+    """All but the kinds, which a file does not tell."""
+    report = summarize_tensors(model.state_dict())
+    assert report.left_alone == {}
+    return replace(report, left_alone=sp.summarize(model).left_alone)
+
+
 def test_a_file_of_recurrent_weights_is_reported_as_its_model():
     model = nn.LSTM(4, 3)
     with torch.no_grad():
         model.weight_ih_l0[:6] = 0
-    assert str(summarize_tensors(model.state_dict())) == str(sp.summarize(model))
+    assert of_a_file(model) == sp.summarize(model)
 
 
 def test_a_file_is_reported_without_batch_statistics():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
-    assert str(summarize_tensors(model.state_dict())) == str(sp.summarize(model))
+    assert of_a_file(model) == sp.summarize(model)
     assert summarize_tensors({"bias": torch.ones(2)}).sparsity == 0.0
 
 
@@ -254,7 +306,8 @@ def test_a_frozen_model_has_a_report():
 
 
 def test_summarize_takes_a_pruner_or_a_model():
-    refused(lambda: sp.summarize([1]), "`summarize` takes a Pruner or a model. Got list.", TypeError)
+    refused(lambda: sp.summarize([1]), "`summarize` takes a Pruner (and its model), or a model. Got list.", TypeError)
+    refused(lambda: sp.summarize(network(), network()), "or a model. Got Sequential.", TypeError)
 
 
 def test_a_model_with_nothing_to_prune():
@@ -277,3 +330,10 @@ def test_landing_late_does_not_change_the_penalty_of_the_last_step():
     before = run.pruner.penalty
     run.pruner.detach()
     assert run.pruner.penalty == before
+
+
+def test_a_pruner_is_not_summarized_with_another_model():
+    layer = nn.Linear(4, 4)
+    pruner = sp.Pruner(sp.select(layer), torch.optim.SGD(layer.parameters(), lr=0.1), threshold=sp.Constant(0.1))
+    with pytest.raises(ValueError, match=r"`summarize\(pruner, model\)` needs the model that is pruned"):
+        sp.summarize(pruner, nn.Linear(4, 3))

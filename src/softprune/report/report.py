@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from softprune.kernels.sharding import local, sharding, total
 from softprune.pruner.pruner import Pruner
 from softprune.report import markdown
 from softprune.report.masks import Mask
-from softprune.selection import is_weight, matches, prunable_names, unwrap
+from softprune.selection import is_weight, kinds_left_alone, matches, unwrap
 
 _FIELDS = ("name", "shape", "parameters", "zeros", "threshold", "dropped", "regrown")
 
@@ -60,7 +61,7 @@ class Layer:
 @dataclass(frozen=True)
 class Report:
     """Sparsity of the pruned parameters; ``not_pruned`` gives the sizes of all the others: those of the model, or, in
-    the report of a pruner, which knows no model, those of the optimizer.
+    the report of a pruner alone, which knows no model, those of the optimizer.
 
     Prints as a table; ``to_dict()`` for machines, ``to_markdown()`` for documents. ``summarize`` makes one.
 
@@ -70,12 +71,15 @@ class Report:
         step: completed optimizer steps; None where there is no pruner.
         penalty: the L1 penalty that the last step implied; None where parameters differ, the learning rate is zero, or
             there is no pruner.
+        left_alone: {kind: parameters}, what ``not_pruned`` consists of: embeddings, norms, biases, the head of a
+            language model; empty where no model is known.
     """
 
     layers: tuple[Layer, ...]
     not_pruned: Mapping[str, int]
     step: int | None = None
     penalty: float | None = None
+    left_alone: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
@@ -129,6 +133,7 @@ class Report:
             "regrown": self.regrown,
             "zeroed": list(self.zeroed),
             "not_pruned": dict(self.not_pruned),
+            "left_alone": dict(self.left_alone),
             "layers": [layer.to_dict() for layer in self.layers],
         }
 
@@ -136,7 +141,8 @@ class Report:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The report that ``to_dict`` wrote."""
         layers = tuple(map(Layer.from_dict, values["layers"]))
-        return cls(layers, values["not_pruned"], values["step"], values["penalty"])
+        left_alone = values.get("left_alone", {})  # which earlier versions did not write
+        return cls(layers, values["not_pruned"], values["step"], values["penalty"], left_alone)
 
     def to_markdown(self) -> str:
         """A table of the layers, and the totals below it."""
@@ -178,6 +184,9 @@ class Report:
             f"{_several(len(self.not_pruned), 'tensor')} are not pruned "
             f"({self.zeros / max(1, everything):.2%} of all {everything:,})."
         ]
+        if self.left_alone:
+            kinds = (f"{size:,} in {kind}" for kind, size in self.left_alone.items())
+            lines.append(f"Left alone: {', '.join(kinds)}.")
         if self.zeroed:
             lines.append(f"Nothing is left of {_several(len(self.zeroed), 'layer')}: {', '.join(self.zeroed)}.")
         if self.step == 0:
@@ -188,15 +197,17 @@ class Report:
         return lines
 
 
-def summarize(source: Pruner | nn.Module) -> Report:
+def summarize(source: Pruner | nn.Module, model: nn.Module | None = None) -> Report:
     """Report on a pruner, or on a model alone: all prunable weights are counted then.
 
     ``report.since(earlier)`` also says how many weights were dropped and regrown between two reports of a pruner.
 
     Args:
         source: a ``Pruner`` or a model.
+        model: the model of the pruner, which tells what else there is, by name and kind. Without it, a report on a
+            pruner counts what else the optimizer trains.
 
-    >>> layer = nn.Linear(4, 2, bias=False)
+    >>> layer = nn.Linear(4, 2)
     >>> with torch.no_grad(): _ = layer.weight.copy_(torch.eye(2, 4))
     >>> print(summarize(layer))
     layer   shape  parameters  zeros  sparsity
@@ -204,18 +215,39 @@ def summarize(source: Pruner | nn.Module) -> Report:
     weight  2×4             8      6    75.00%
     ------------------------------------------
     total                   8      6    75.00%
-    75.00% of 8 pruned parameters are zero; 0 parameters in 0 tensors are not pruned (75.00% of all 8).
+    75.00% of 8 pruned parameters are zero; 2 parameters in 1 tensor are not pruned (60.00% of all 10).
+    Left alone: 2 in biases.
     """
     if isinstance(source, Pruner):
-        return _of_pruner(source)
-    if not isinstance(source, nn.Module):
-        raise ArgumentTypeError(f"`summarize` takes a Pruner or a model. Got {type(source).__name__}.")
-    model = unwrap(source)
-    names, params = prunable_names(model), dict(model.named_parameters())
-    layers = tuple(
-        Layer(name, tuple(p.shape), p.numel(), _count(local(p) == 0, p)) for name, p in params.items() if name in names
-    )
-    return Report(layers, {name: p.numel() for name, p in params.items() if name not in names})
+        report = _of_pruner(source)
+        return report if model is None else _with_the_rest(report, unwrap(model), _of_its_own(source, unwrap(model)))
+    if not isinstance(source, nn.Module) or model is not None:
+        raise ArgumentTypeError(f"`summarize` takes a Pruner (and its model), or a model. Got {type(source).__name__}.")
+    source = unwrap(source)
+    kinds = kinds_left_alone(source)
+    pruned = {name: p for name, p in source.named_parameters() if name not in kinds}
+    layers = tuple(Layer(name, tuple(p.shape), p.numel(), _count(local(p) == 0, p)) for name, p in pruned.items())
+    return _with_the_rest(Report(layers, {}), source, pruned)
+
+
+def _of_its_own(pruner: Pruner, model: nn.Module) -> set[str]:
+    """The names in the model of what a pruner prunes or trains. By name too, since FSDP2 shows other tensors between a
+    forward pass and the next step."""
+    own = {id(p) for p in (*pruner.params.values(), *pruner.rule.trained)}
+    shapes = {name: p.shape for name, p in pruner.params.items()}
+    found = {name for name, p in model.named_parameters() if id(p) in own or shapes.get(name) == p.shape}
+    if len(found) < len(shapes):
+        raise ArgumentError("`summarize(pruner, model)` needs the model that is pruned. Got one without its weights.")
+    return found
+
+
+def _with_the_rest(report: Report, model: nn.Module, counted: Container[str]) -> Report:
+    """The report with all other parameters of the model; their kinds in the order of size."""
+    sizes = {name: p.numel() for name, p in model.named_parameters() if name not in counted}
+    kinds, left_alone = kinds_left_alone(model), Counter[str]()
+    for name, size in sizes.items():
+        left_alone[kinds.get(name, "weights not selected")] += size
+    return replace(report, not_pruned=sizes, left_alone=dict(left_alone.most_common()))
 
 
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
