@@ -98,7 +98,7 @@ def test_with_lightning(monkeypatch, tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore")  # the Trainer's advice
 def test_with_huggingface(monkeypatch, tmp_path, capsys):
     module = example("with_huggingface", "transformers")
-    run(module, monkeypatch, "--steps", 300, "--final", 0.05, "--out", tmp_path)
+    run(module, monkeypatch, "--steps", 300, "--target", 0.6, "--out", tmp_path)
     said = capsys.readouterr().out
     assert percentage(said, "pruned parameters") > 50
     assert percentage(said, "Test accuracy") > 90
@@ -107,7 +107,7 @@ def test_with_huggingface(monkeypatch, tmp_path, capsys):
     for name in ("bert.embeddings.position_embeddings.weight", "classifier.weight"):
         assert not (whole[name] == 0).any()
     shutil.rmtree(tmp_path / "checkpoint-300")
-    run(module, monkeypatch, "--steps", 300, "--final", 0.05, "--out", tmp_path, "--resume")
+    run(module, monkeypatch, "--steps", 300, "--target", 0.6, "--out", tmp_path, "--resume")
     assert_same(weights(tmp_path / "model.safetensors"), whole)
 
 

@@ -6,6 +6,7 @@ import math
 import lightning
 import pytest
 from lightning.pytorch.loggers import CSVLogger
+from torch.optim.lr_scheduler import LinearLR
 
 import softprune as sp
 from lightning_modules import (
@@ -36,6 +37,30 @@ def test_it_gives_the_plain_run(tmp_path, given, accumulate):
     assert callback.pruner.step == STEPS // accumulate
     assert_same(module.network, model)
     assert callback.report.zeros == sp.summarize(pruner).zeros > 0
+
+
+@pytest.mark.parametrize("prox", [None, sp.SoftThreshold()])
+def test_a_target_is_enough(tmp_path, prox):
+    callback = PruningCallback(target=0.5, prox=prox)
+    fitted(tmp_path, callback)
+    assert callback.pruner.prox == (prox or sp.TargetSparsity.prox)
+    assert callback.report.sparsity == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_scheduler_that_steps_with_the_optimizer_is_played_forward(tmp_path):
+    class Scheduled(Module):
+        def configure_optimizers(self):
+            optimizer = super().configure_optimizers()
+            scheduler = LinearLR(optimizer, 1.0, 0.1, total_iters=STEPS)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
+
+    known = []
+    for interval in ("step", "epoch"):
+        callback, module = PruningCallback(target=0.5, verbose=False), Scheduled()
+        module.interval = interval
+        trainer(tmp_path, callback).fit(module, batches())
+        known.append(callback.pruner.rule.clock.future is not None)
+    assert known == [True, False]
 
 
 def test_patterns_choose_what_is_pruned(tmp_path):

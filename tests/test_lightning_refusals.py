@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on worke
 
 
 def test_threshold_and_build_are_refused():
-    with pytest.raises(ValueError, match=r"takes `threshold` or `build`, not both\. Leave one out\."):
+    with pytest.raises(ValueError, match=r"takes one of `target`, `threshold` and `build`\. Leave the others"):
         PruningCallback(sp.Constant(0.1), build=slats)
 
 
@@ -22,7 +22,7 @@ def test_several_optimizers_are_refused(tmp_path):
 
 
 def test_no_threshold_and_no_pruner_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"needs a `threshold`, a `build`, or .*`Module.pruner` is None"):
+    with pytest.raises(ValueError, match=r"needs a `target`, a `threshold`, a `build`, or .*`Module.pruner` is None"):
         fitted(tmp_path, PruningCallback())
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 import softprune as sp
 from oracles import STEPS, assert_same, batch, loss_of, network
+from small_gpt import GPT, text_loss
 
 HALF = STEPS // 2
 
@@ -56,6 +57,39 @@ def test_accelerate_saves_and_resumes(tmp_path, method):
     train(accelerator, model, optimizer, range(HALF, STEPS))
     assert_same(pruner, plain(method))
     assert pruner.sparsity() > 0
+
+
+def test_accelerate_trains_a_gpt_with_accumulation_clipping_and_a_scheduler(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    steps, micro = 20, 2
+
+    def run(resume: bool) -> sp.Pruner:
+        model = GPT(tied=False)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=micro)
+        model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
+        threshold = sp.TargetSparsity(0.3, steps, lr_scheduler=schedule)
+        pruner = sp.Pruner(sp.select(model), optimizer, threshold=threshold)
+        if resume:
+            accelerator.load_state(tmp_path)
+        for step in range(pruner.step * micro, steps * micro):
+            with accelerator.accumulate(model):
+                accelerator.backward(text_loss(model, step))
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+            if step + 1 == steps * micro // 2 and not resume:
+                accelerator.save_state(tmp_path)
+        return pruner
+
+    whole, resumed = run(resume=False), run(resume=True)
+    assert whole.step == steps
+    assert whole.sparsity() == pytest.approx(0.3, abs=1e-3)
+    assert "head.weight" not in whole.params
+    assert_same(resumed, whole)
 
 
 class ForTrainer(nn.Module):

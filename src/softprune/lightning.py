@@ -1,6 +1,6 @@
 """Pruning for people with a LightningModule of their own: one callback.
 
-    trainer = Trainer(callbacks=[PruningCallback(build=lambda params, steps: sp.SLATS(0.5, steps))])
+    trainer = Trainer(callbacks=[PruningCallback(target=0.9)])
 
 The pruner sits on the module's optimizer, so Lightning's checkpoints carry its state and resume it.
 """
@@ -8,17 +8,19 @@ The pruner sits on the module's optimizer, so Lightning's checkpoints carry its 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 import softprune as sp
-from softprune.errors import ArgumentError, needs
+from softprune.errors import ArgumentError, ArgumentTypeError, needs
+from softprune.prox.gradient import Gradient
 from softprune.pruner import registry
+from softprune.report.measurements import measurements
 
 needs("lightning.pytorch", "Lightning", "softprune.lightning")
 
@@ -31,9 +33,10 @@ _built: WeakSet[sp.Pruner] = WeakSet()  # by callbacks
 class PruningCallback(Callback):
     """Builds a pruner when training starts, logs what it does, prints a report at the end.
 
-    Give a ``threshold``, or ``build(params, steps) -> threshold`` where it depends on the number of optimizer steps,
-    which Lightning counts. With neither, the module's own ``pl_module.pruner`` is logged. A trained threshold needs
-    the module's help: its parameters belong into ``configure_optimizers``, so build threshold and pruner there.
+    Give a ``target``, a ``threshold``, or ``build(params, steps) -> threshold`` where it depends on the number of
+    optimizer steps, which Lightning counts. With none of them, the module's own ``pl_module.pruner`` is logged. A
+    trained threshold needs the module's help: its parameters belong into ``configure_optimizers``, so build threshold
+    and pruner there.
 
     Sparsity, threshold and penalty are logged every ``Trainer(log_every_n_steps=...)`` steps and at the end, and shown
     in the progress bar; those of a second callback as ``sparsity_2`` and so on. After training, ``report`` holds the
@@ -41,8 +44,11 @@ class PruningCallback(Callback):
     resumes too, until the module is fitted again or ``pruner.detach()``.
 
     Args:
-        threshold: where d comes from: a schedule, ``LATS``, ``TargetSparsity``.
-        build: ``build(params, steps) -> threshold``, instead of it.
+        threshold: where d comes from: a schedule, ``LATS``, ``TargetSparsity``, ``KeepZeros``, ...
+        target: the sparsity to end with, instead of it: ``TargetSparsity`` for as many steps as Lightning counts.
+        build: ``build(params, steps) -> threshold``, instead of both.
+        prox: as in ``sp.Pruner``.
+        gradient: as in ``sp.Pruner``.
         include: patterns of parameters to prune, as in ``sp.select``.
         exclude: patterns of parameters to leave alone.
         verbose: print the report after training.
@@ -52,15 +58,30 @@ class PruningCallback(Callback):
         self,
         threshold: sp.Threshold | Callable[[int], float] | None = None,
         *,
+        target: float | None = None,
         build: Callable[[Mapping[str, nn.Parameter], int], sp.Threshold | Callable[[int], float]] | None = None,
+        prox: sp.Prox | None = None,
+        gradient: Gradient | None = None,
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         verbose: bool = True,
     ) -> None:
-        if threshold is not None and build is not None:
-            raise ArgumentError("`PruningCallback` takes `threshold` or `build`, not both. Leave one out.")
+        if sum(given is not None for given in (threshold, target, build)) > 1:
+            raise ArgumentError(
+                "`PruningCallback` takes one of `target`, `threshold` and `build`. Leave the others out."
+            )
+        if isinstance(threshold, int | float):
+            raise ArgumentTypeError(
+                f"`PruningCallback(threshold=...)` must be a schedule or a threshold. Got {threshold}: write "
+                f"`PruningCallback(target={threshold})` for a sparsity."
+            )
+        if target is not None:
+            sp.TargetSparsity(target, steps=1)  # refuses what is no target
         self.threshold = threshold
+        self.target = target
         self.build = build
+        self.prox = prox
+        self.gradient = gradient
         self.include = include
         self.exclude = exclude
         self.verbose = verbose
@@ -81,7 +102,7 @@ class PruningCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The optimizer exists, and its state is not restored yet."""
-        if self.threshold is None and self.build is None:
+        if self.threshold is None and self.target is None and self.build is None:
             return
         if len(trainer.optimizers) != 1:
             raise ArgumentError(
@@ -89,10 +110,20 @@ class PruningCallback(Callback):
                 "build a `softprune.Pruner` in `configure_optimizers` instead."
             )
         params = sp.select(pl_module, self.include, self.exclude)
-        threshold = self.build(params, _steps(trainer, pl_module)) if self.build is not None else self.threshold
-        assert threshold is not None
-        self.pruner = sp.Pruner(params, trainer.optimizers[0], threshold=threshold)
+        threshold = self._threshold(params, trainer, pl_module)
+        optimizer = trainer.optimizers[0]
+        self.pruner = sp.Pruner(params, optimizer, threshold=threshold, prox=self.prox, gradient=self.gradient)
         _built.add(self.pruner)
+
+    def _threshold(
+        self, params: Mapping[str, nn.Parameter], trainer: Trainer, module: LightningModule
+    ) -> sp.Threshold | Callable[[int], float]:
+        if self.target is not None:
+            return sp.TargetSparsity(self.target, _steps(trainer, module), lr_scheduler=_foreseen(trainer))
+        if self.build is not None:
+            return self.build(params, _steps(trainer, module))
+        assert self.threshold is not None
+        return self.threshold
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A module may build its own pruner as late as in its ``on_fit_start``."""
@@ -100,7 +131,7 @@ class PruningCallback(Callback):
             self.pruner = getattr(pl_module, "pruner", None)
         if not isinstance(self.pruner, sp.Pruner):
             raise ArgumentError(
-                "`PruningCallback()` needs a `threshold`, a `build`, or a module with a pruner. "
+                "`PruningCallback()` needs a `target`, a `threshold`, a `build`, or a module with a pruner. "
                 f"`{type(pl_module).__name__}.pruner` is {self.pruner!r}."
             )
 
@@ -134,7 +165,7 @@ class PruningCallback(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.pruner is not None:
-            self.report = sp.summarize(self.pruner)
+            self.report = sp.summarize(self.pruner, pl_module)
         self.log_last(trainer)
 
     def log_last(self, trainer: Trainer) -> None:
@@ -152,6 +183,13 @@ class PruningCallback(Callback):
             print(self.report)
 
 
+def _foreseen(trainer: Trainer) -> LRScheduler | None:
+    """The learning-rate scheduler, if it steps with the optimizer and its learning rates are known in advance."""
+    configs = [c for c in trainer.lr_scheduler_configs if (c.interval, c.frequency) == ("step", 1)]
+    found = configs[0].scheduler if len(configs) == 1 == len(trainer.lr_scheduler_configs) else None
+    return found if isinstance(found, LRScheduler) and not isinstance(found, ReduceLROnPlateau) else None
+
+
 def _steps(trainer: Trainer, module: LightningModule) -> int:
     """How many steps the optimizer will make, if Lightning knows."""
     steps = trainer.estimated_stepping_batches
@@ -166,17 +204,6 @@ def _steps(trainer: Trainer, module: LightningModule) -> int:
     else:
         return int(steps)
     raise ArgumentError(
-        "`PruningCallback(build=...)` needs the number of training steps, which Lightning does not know here "
+        "`PruningCallback` needs the number of training steps, which Lightning does not know here "
         f"({reason}). Write `Trainer(max_steps=...)`, or pass a `threshold` for as many steps as you mean."
     )
-
-
-def measurements(pruner: sp.Pruner) -> dict[str, float]:
-    """Sparsity, threshold and implied penalty as plain numbers; means where layers differ. Without a learning rate
-    there is no penalty. With a target sparsity also the final sparsity that is forecast."""
-    numbers = {"sparsity": pruner.sparsity(), "threshold": statistics.fmean(pruner.threshold.values())}
-    if math.isfinite(penalty := statistics.fmean(pruner.penalty.values())):
-        numbers["penalty"] = penalty
-    if pruner.rule.forecast is not None:
-        numbers["forecast"] = pruner.rule.forecast
-    return numbers

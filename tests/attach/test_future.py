@@ -8,7 +8,7 @@ import torch
 
 import softprune as sp
 from oracles import STEPS, loss_of, network, refused
-from softprune.attach.future import Future
+from softprune.attach.future import Future, future_lrs, rewound
 
 
 def test_a_future_adds_up():
@@ -118,3 +118,35 @@ def test_accelerate_steps_its_scheduler_once_for_each_process(monkeypatch, kind,
         optimizer.step()
         scheduler.step()
     assert list(pruner.threshold.values()) == pytest.approx([0.3, 0.3])
+
+
+LR = torch.optim.lr_scheduler
+SCHEDULERS = {
+    "lambda": lambda optimizer: LR.LambdaLR(optimizer, lambda step: min(1.0, (1 + step) / 4) / (1 + step)),
+    "steps": lambda optimizer: LR.StepLR(optimizer, 3),
+    "cosine": lambda optimizer: LR.CosineAnnealingLR(optimizer, 10),
+    "one cycle": lambda optimizer: LR.OneCycleLR(optimizer, 0.3, total_steps=10),
+    "restarts": lambda optimizer: LR.CosineAnnealingWarmRestarts(optimizer, 4),
+    "one after the other": lambda optimizer: LR.SequentialLR(
+        optimizer, [LR.LinearLR(optimizer, 0.1, total_iters=3), LR.ExponentialLR(optimizer, 0.5)], milestones=[3]
+    ),
+    "both at once": lambda optimizer: LR.ChainedScheduler(
+        [LR.ConstantLR(optimizer, 0.1, total_iters=4), LR.ExponentialLR(optimizer, 0.5)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_rewound_scheduler_does_what_it_did(kind):
+    """And the one that it was made from is left where it is."""
+    optimizer = torch.optim.SGD([{"params": [torch.zeros(1)]}, {"params": [torch.zeros(1)], "lr": 0.02}], lr=0.1)
+    scheduler = SCHEDULERS[kind](optimizer)
+    first = future_lrs(scheduler, 10, groups=(1,))
+    for step in range(10):
+        again = rewound(scheduler)
+        assert future_lrs(again, 10, groups=(1,)) == first
+        assert again.optimizer.param_groups[1]["params"] is optimizer.param_groups[1]["params"]
+        assert optimizer.param_groups[1]["lr"] == pytest.approx(first[step])
+        optimizer.step()
+        scheduler.step()
+    assert len(set(first)) > 2

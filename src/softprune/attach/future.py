@@ -1,4 +1,5 @@
-"""Learning rates to come: a scheduler, played forward on a copy, and what its rates add up to."""
+"""Learning rates to come: a scheduler, played forward on a copy, from where it is or from its beginning, and what its
+rates add up to."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from itertools import accumulate
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, ReduceLROnPlateau, SequentialLR
 
 from softprune.attach.wrappers import accelerate_pace, unwrap_scheduler
 from softprune.errors import ArgumentError, ArgumentTypeError
@@ -87,6 +88,31 @@ def _copied(lr_scheduler: LRScheduler) -> tuple[LRScheduler, list[dict[str, Any]
             f"Cannot play `lr_scheduler` forward. This is because it cannot be copied: {error}. Give it a function, or "
             "an object that can be copied; or leave `lr_scheduler` out."
         ) from error
+
+
+def rewound(lr_scheduler: LRScheduler) -> LRScheduler:
+    """A copy of a scheduler as it was before its first step, which moves a copy of the optimizer's param groups: for
+    those who meet a scheduler after its state was restored."""
+    played, groups = _copied(lr_scheduler)
+    for copied, group in zip(groups, lr_scheduler.optimizer.param_groups, strict=True):
+        copied.update(params=group["params"], lr=copied.get("initial_lr", copied["lr"]))
+    _begin(played)
+    return played
+
+
+def _begin(lr_scheduler: Any) -> None:
+    """What a scheduler does when it is built."""
+    if isinstance(lr_scheduler, ChainedScheduler):
+        for part in lr_scheduler._schedulers:
+            _begin(part)
+    elif isinstance(lr_scheduler, SequentialLR):
+        for part in lr_scheduler._schedulers:
+            part.last_epoch = -1
+        lr_scheduler.last_epoch = 0
+        _begin(lr_scheduler._schedulers[0])
+    else:
+        lr_scheduler.last_epoch = -1
+        lr_scheduler._initial_step()
 
 
 def _play(lr_scheduler: LRScheduler, pace: int, step: int, steps: int) -> None:

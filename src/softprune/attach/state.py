@@ -78,6 +78,15 @@ def holds_entries(optimizer: Optimizer, p: Tensor) -> bool:
     return any(map(_ours, optimizer.state.get(p, ())))
 
 
+def take(optimizer: Optimizer, p: Tensor) -> dict[str, Any]:
+    """Take out the entries that were loaded for a parameter while nobody was attached."""
+    entry = optimizer.state.get(p, {})
+    found = {name.removeprefix(PREFIX): entry.pop(name) for name in list(entry) if _ours(name)}
+    if not entry:
+        optimizer.state.pop(p, None)
+    return found
+
+
 def _insert(state_dict: dict[str, Any], added: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Each parameter gets an entry: torch.distributed.checkpoint expects one for all of them or for none."""
     state: dict[Any, Any] = {key: {} for group in state_dict["param_groups"] for key in group["params"]}
