@@ -5,6 +5,7 @@ from pictures import write_folder
 from softprune import data
 from softprune.data.augment import Shift
 from softprune.data.tensors import pair
+from softprune.data.windows import TextSplit
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,18 @@ def small():
     return data.Dataset(train, val, tuple("abcdefghijklm"), (3, 9, 7))
 
 
+@pytest.fixture(scope="module")
+def text():
+    """13 windows of 8 bytes an epoch, 5 to validate with."""
+    letters = torch.arange(200, dtype=torch.uint8)
+    return data.Dataset(TextSplit(letters, 8, 13), TextSplit(letters[:50], 8, 5), tuple("abc"), (8,))
+
+
 @pytest.fixture(params=["small", "large"])
+def images(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["small", "large", "text"])
 def kind(request):
     return request.getfixturevalue(request.param)

@@ -1,6 +1,7 @@
-"""Data: images and labels, from files or made up, in batches that resume.
+"""Data: images and labels, or text, from files or made up, in batches that resume.
 
     builtin     digits and synthetic images, which need no files
+    text_files  text in files, Python's standard library, synthetic text; windows: batches of it
     idx_files   MNIST and its kin
     folders     class folders; listing finds their files, decode reads them, augment crops them
     split       Dataset, Split and Loader; order says which images are in which batch
@@ -22,5 +23,17 @@ from softprune.data.builtin import digits, synthetic
 from softprune.data.folders import folder
 from softprune.data.idx_files import idx
 from softprune.data.split import Dataset, Loader, Split
+from softprune.data.text_files import pystdlib, synthetic_text, text
 
-__all__ = ["Dataset", "Loader", "Split", "digits", "folder", "idx", "synthetic"]
+__all__ = [
+    "Dataset",
+    "Loader",
+    "Split",
+    "digits",
+    "folder",
+    "idx",
+    "pystdlib",
+    "synthetic",
+    "synthetic_text",
+    "text",
+]

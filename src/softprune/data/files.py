@@ -16,14 +16,14 @@ from torch.utils.data import Dataset as TorchDataset
 from softprune.data.decode import crop
 from softprune.data.listing import Listing
 from softprune.data.order import Key, Order
-from softprune.data.split import Batch, Read, Split
+from softprune.data.split import Batch, ImageSplit, Read
 from softprune.errors import DataError
 
 MEAN = 255 * torch.tensor([0.485, 0.456, 0.406])
 STD = 255 * torch.tensor([0.229, 0.224, 0.225])
 
 
-class FileSplit(Split):
+class FileSplit(ImageSplit):
     """Images of any size, cropped to ``size`` × ``size`` pixels in RGB and normalised by ImageNet's moments."""
 
     mean, std = MEAN, STD

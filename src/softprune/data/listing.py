@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -45,13 +46,18 @@ class Listing:
 
 def existing(path: str | os.PathLike[str]) -> Path:
     """The folder of that name, with ``~`` for the home folder."""
-    try:
-        folder = Path(path).expanduser()
-    except RuntimeError:
-        raise DataError(f"Cannot find {path}: there is no home folder {Path(path).parts[0]}.") from None
+    folder = expanded(path)
     if not folder.is_dir():
         raise DataError(f"The folder {folder} does not exist.")
     return folder
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path, with ``~`` for the home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"Cannot find {path}: there is no home folder {Path(path).parts[0]}.") from None
 
 
 def listings(root: Path) -> tuple[Listing, Listing, tuple[str, ...]]:
@@ -95,7 +101,7 @@ def _class_folders(folder: Path) -> list[str]:
 def _images(folder: Path, tiny: bool = False) -> list[str]:
     """The images of a class, at any depth, in the order of their names."""
     found = []
-    for parent, folders, files in os.walk(folder, followlinks=True, onerror=_unreadable):
+    for parent, folders, files in os.walk(folder, followlinks=True, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if name.startswith(".") or (tiny and name.endswith("_boxes.txt")):
@@ -109,7 +115,8 @@ def _images(folder: Path, tiny: bool = False) -> list[str]:
     return sorted(found)
 
 
-def _unreadable(error: OSError) -> None:
+def unreadable(error: OSError) -> NoReturn:
+    """A file or folder that the system does not let us read."""
     raise DataError(f"Cannot read {error.filename}: {error.strerror}.") from error
 
 

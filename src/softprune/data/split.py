@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,31 +14,34 @@ from softprune.data.order import Key, Order
 from softprune.errors import ConfigError
 
 Batch = tuple[Tensor, Tensor]
-"""Images (normalised floats, N × C × H × W) and labels (int64), both on the loader's device."""
+"""What a network gets and what it is to say, both on the loader's device: images (normalised floats, N × C × H × W) and
+labels (int64), or tokens (int64, N × T) and those that follow each of them."""
 
 Read = Callable[[Iterator[Key]], Iterator[Batch]]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images to train and to validate with; ``shape`` is C, H, W as the network sees it, label i is ``classes[i]``."""
+    """Images or text to train and to validate with; logit i stands for ``classes[i]``.
+
+    ``shape`` is that of one input as the network sees it: C, H, W of an image, the length of a window of text.
+    """
 
     train: Split
     val: Split
     classes: tuple[str, ...]
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
 
 
 class Split(ABC):
-    """Images with labels. ``train=True`` shuffles and augments, whichever split it is."""
+    """Images with labels, or windows of text. ``train=True`` shuffles and augments, whichever split it is."""
 
-    mean: Tensor
-    std: Tensor
-    """Of each channel, in the units of the pixels: what images are normalised by."""
+    unit: ClassVar[str] = "images"
+    """What is counted."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Images."""
+        """Images, or windows."""
 
     @abstractmethod
     def reader(self, order: Order, device: torch.device, workers: int) -> Read:
@@ -55,21 +58,29 @@ class Split(ABC):
         device: torch.device | str = "cpu",
         workers: int = 0,
     ) -> Loader:
-        """Batches of (images, labels) for one process.
+        """Batches for one process.
 
         Args:
-            batch: images in a batch, of all processes together.
+            batch: images, or windows, in a batch, of all processes together.
             train: shuffle and augment; else each image once, in order.
             seed: what order and augmentation depend on.
             rank: which process this is.
             world: how many processes there are.
             device: where the batches are needed.
-            workers: processes that read files; images in memory need none.
+            workers: processes that read files; what is in memory needs none.
         """
         if workers < 0:
             raise ConfigError(f"`workers` must be >= 0. Got {workers}.")
         order = Order(images=len(self), batch=batch, train=train, seed=seed, rank=rank, world=world)
         return Loader(order, self.reader(order, torch.device(device), workers))
+
+
+class ImageSplit(Split):
+    """Images with labels."""
+
+    mean: Tensor
+    std: Tensor
+    """Of each channel, in the units of the pixels: what images are normalised by."""
 
 
 class Loader:

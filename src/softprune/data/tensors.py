@@ -9,7 +9,7 @@ from torch import Tensor
 
 from softprune.data.augment import Shift
 from softprune.data.order import Key, Order, generator
-from softprune.data.split import Batch, Read, Split
+from softprune.data.split import Batch, ImageSplit, Read
 
 
 def moments(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,7 +23,7 @@ def moments(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), torch.where(std > 1e-6 * mean.abs(), std, 1.0).float()
 
 
-class TensorSplit(Split):
+class TensorSplit(ImageSplit):
     """``images`` as N × C × H × W; ``mean`` and ``std`` of each channel in the same units as the pixels."""
 
     def __init__(self, images: Tensor, labels: Tensor, mean: Tensor, std: Tensor, augment: Shift | None = None) -> None:
