@@ -53,8 +53,8 @@ def recipes() -> str:
     return f"""# Recipes
 
 {len(RECIPES)} named runs. `softprune train NAME` trains one, `softprune recipes NAME` shows its settings, and
-`softprune train NAME --smoke` tries it in a few steps on synthetic data. "Expect" says what was measured here (digits:
-seed 0, one CPU thread; CIFAR-10: [findings](../results.md)) or what the paper reports (ImageNet).
+`softprune train NAME --smoke` tries it in a few steps on synthetic data. "Expect" says what was measured here (digits
+and the small GPT: seed 0, one CPU thread; CIFAR-10: [findings](../results.md)) or what the paper reports (ImageNet).
 
 {"".join(_family(name, list(members)) for name, members in families)}"""
 

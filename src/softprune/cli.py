@@ -20,6 +20,7 @@ import typer
 from softprune import __version__, recipes
 from softprune.errors import ConfigError, UserError, needs
 from softprune.training import launch, names, settings
+from softprune.training.headline import headline
 
 if TYPE_CHECKING:
     from softprune.recipes.config import Config
@@ -92,7 +93,9 @@ def train(
 
         softprune train resnet50/slats data=/data/imagenet    # the paper's main result
 
-        softprune train digits/slats target=0.95              # ask for a sparsity
+        softprune train digits/target target=0.95             # ask for a sparsity
+
+        softprune train gpt_small/target                      # a small language model, 90% sparse
 
         softprune train --resume runs/digits-slats-1          # after a crash, a kill, a reboot
 
@@ -167,7 +170,7 @@ def evaluate(
 ) -> None:
     """Measure a complete run again, on its own data or on others (`data=FOLDER`)."""
     measured = _run("eval").open(run).evaluate(words or [])
-    typer.echo(f"Accuracy {measured.accuracy:.2%} on {measured.images:,} images.")
+    typer.echo(f"Accuracy {measured.accuracy:.2%} on {measured.count:,} {measured.unit}.")
     _echo_figures(measured.figures())
 
 
@@ -264,7 +267,8 @@ def _finish(run: Run, quiet: bool) -> None:
     def work(say: Say) -> int | None:
         outcome = run.train(say, _progress(quiet))
         if outcome.accuracy is not None:
-            say(f"Accuracy {outcome.accuracy:.2%} at {outcome.sparsity:.2%} sparsity. See {run.folder}/report.md")
+            told = headline(run.config, outcome.accuracy, outcome.figures)
+            say(f"{told} at {outcome.sparsity:.2%} sparsity. See {run.folder}/report.md")
         return outcome.stopped_by
 
     _launch(work, f"Go on with: softprune train --resume {run.folder}")

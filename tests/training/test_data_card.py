@@ -18,7 +18,7 @@ from run_helpers import At, train
 from softprune import data, recipes
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config
-from softprune.training.data_card import DataCard
+from softprune.training.data_card import DataCard, ImageCard
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -48,7 +48,7 @@ def test_eval_sees_images_as_training_did(tmp_path):
     assert train(run).accuracy == 1.0
     bright = images(tmp_path / "b", ["k0", "k1", "k2"], brightness=80)
     measured = run.evaluate([f"data={bright}"])
-    assert (measured.accuracy, measured.images, measured.observed) == (1.0, 24, None)
+    assert (measured.accuracy, measured.count, measured.observed) == (1.0, 24, None)
     permuted = images(tmp_path / "c", ["z0", "k1", "k2"])
     with pytest.raises(ConfigError, match=r"was trained on the classes k0, k1, k2, and .* has k1, k2, z0"):
         run.evaluate([f"data={permuted}"])
@@ -74,7 +74,7 @@ def test_eval_refuses_images_of_another_size():
 
 def test_classes_are_told_apart_however_many_there_are():
     many = tuple(f"k{i:02}" for i in range(12))
-    card = DataCard(many, (1, 8, 8), 10, (0.0,), (1.0,), in_memory=True)
+    card = ImageCard(many, (1, 8, 8), 10, (0.0,), (1.0,), in_memory=True)
     card.resumed_with(card, "data")
     with pytest.raises(ConfigError, match="it had classes k11, and has z"):
         card.resumed_with(replace(card, classes=(*many[:-1], "z")), "data")

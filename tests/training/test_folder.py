@@ -17,7 +17,7 @@ from softprune.cli import app
 from softprune.errors import ConfigError, UserError
 from softprune.recipes.config import Config
 from softprune.training import files, history
-from softprune.training.data_card import DataCard
+from softprune.training.data_card import ImageCard
 from softprune.training.folder import Folder
 from softprune.training.run import Run
 
@@ -193,7 +193,7 @@ def test_parameters_that_are_not_pruned_have_names(complete):
 
 
 def test_a_card_is_read_as_it_was_written(complete):
-    card = DataCard.read(complete / "data.json")
+    card = ImageCard.read(complete / "data.json")
     assert card is not None
     assert json.loads(card.to_json()) == json.loads((complete / "data.json").read_text(encoding="utf-8"))
     assert replace(card, classes=()) != card

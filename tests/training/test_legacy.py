@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from run_helpers import train
 from softprune.cli import app
 from softprune.errors import CheckpointError
+from softprune.training.headline import LOSS
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -50,8 +51,10 @@ def test_a_complete_run_is_reported_and_evaluated(name, tmp_path):
     assert f"{outcome['sparsity']:.2%}" in said.output
     measured = Run.open(folder).evaluate([])
     assert measured.accuracy == pytest.approx(outcome["accuracy"])
-    assert measured.figures() == pytest.approx(outcome["figures"])
-    assert list(measured.figures()) == list(outcome["figures"])
+    figures = measured.figures()
+    assert figures.pop(LOSS) == measured.loss > 0  # which was not written then
+    assert figures == pytest.approx(outcome["figures"])
+    assert list(figures) == list(outcome["figures"])
     assert train(Run.open(folder)).accuracy == outcome["accuracy"]
 
 

@@ -16,6 +16,7 @@ from statistics import fmean
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -95,13 +96,13 @@ def test_the_model_file_holds_the_sparse_weights_under_ordinary_names(complete):
         assert Config.from_json(file.metadata()["config"]) == SHORT
     measured = complete.evaluate([])
     assert measured.accuracy == pytest.approx(complete.outcome["accuracy"])
-    assert measured.images == 450
+    assert (measured.count, measured.unit) == (450, "images")
 
 
 def test_the_history_is_whole(complete):
     rows = history.read(complete.folder / "history.jsonl")
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, 64))
-    assert [row["step"] for row in rows if "accuracy" in row] == [21, 42, 63]
+    assert [row["step"] for row in rows if "accuracy" in row and "val_loss" in row] == [21, 42, 63]
     steps = [row for row in rows if "loss" in row]
     assert steps[-1]["threshold"] == SHORT.final
     assert steps[0]["lr"] == SHORT.lr
@@ -380,8 +381,10 @@ def test_settings_find_their_data_from_any_folder(tmp_path, monkeypatch):
     (tmp_path / "digits").mkdir()
     (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path)
-    found = [names.located(replace(SHORT, data=data)).data for data in ("digits", "images", "idx:images", "nowhere")]
-    assert found == ["digits", f"{tmp_path}/images", f"idx:{tmp_path}/images", f"{tmp_path}/nowhere"]
+    places = ("digits", "pystdlib", "images", "idx:images", "text:images", "nowhere")
+    found = [names.located(replace(SHORT, data=data)).data for data in places]
+    folder = f"{tmp_path}/images"
+    assert found == ["digits", "pystdlib", folder, f"idx:{folder}", f"text:{folder}", f"{tmp_path}/nowhere"]
 
 
 def test_double_precision_resumes_in_double_precision(tmp_path):
@@ -502,11 +505,11 @@ def test_a_log_has_a_line_for_each_epoch(tmp_path):
     said: list[str] = []
     Run.create(tmp_path / "run", SHORT).train(said.append, "lines")
     assert len(said) == 3
-    pattern = r"epoch 2/3: step 42, loss [\d.]+, accuracy [\d.]+%, sparsity [\d.]+%"
+    pattern = r"epoch 2/3: step 42, loss [\d.]+, validation loss [\d.]+, accuracy [\d.]+%, sparsity [\d.]+%"
     assert re.fullmatch(pattern, said[1])
     dense = recipes.get("digits/dense").config.override(["epochs=1", "network=mlp"])
     Run.create(tmp_path / "dense", dense).train(said.append, "lines")
-    assert re.fullmatch(r"epoch 1/1: step 21, loss [\d.]+, accuracy [\d.]+%", said[3])
+    assert re.fullmatch(r"epoch 1/1: step 21, loss [\d.]+, validation loss [\d.]+, accuracy [\d.]+%", said[3])
 
 
 @pytest.mark.parametrize(("given", "threads"), [(None, 1), ("2", 2)])
@@ -548,3 +551,27 @@ def test_report_md_gives_the_mean_penalty_and_says_what_turnover_is_of(complete)
     assert "the last step implied" not in text
     penalties = [row["penalty"] for row in history.curve(history.read(complete.folder / "history.jsonl"), "penalty")]
     assert f"The implied L1 penalty was {fmean(penalties):.4g} on average over the run." in text
+
+
+class Moved(Callback):
+    """How far the weights are from where they began."""
+
+    def on_train_start(self, trainer, module):
+        self.network = module.network
+        self.before = [p.detach().clone() for p in module.network.parameters()]
+
+    def distance(self) -> float:
+        after = [p.detach() for p in self.network.parameters()]
+        return float(torch.stack([(a - b).norm() for a, b in zip(after, self.before, strict=True)]).norm())
+
+
+def test_a_gradient_is_cut_to_the_norm_that_is_set(tmp_path):
+    """21 steps of plain SGD at a constant learning rate of 0.1 go no further than 2.1 times the norm."""
+    plain = ["method=dense", "final=none", "momentum=0", "weight_decay=0", "lr_curve=constant", "epochs=1"]
+    distances = []
+    for words in ([], ["clip=0.01"]):
+        moved = Moved()
+        train(Run.create(tmp_path / str(len(words)), SHORT.override([*plain, *words])), [moved])
+        distances.append(moved.distance())
+    assert distances[0] > 0.1
+    assert 0.001 < distances[1] < 0.02101

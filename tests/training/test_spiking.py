@@ -36,7 +36,7 @@ def test_digits_are_learned_to_90_percent_at_80_percent_sparsity(tmp_path):
         said = CliRunner().invoke(app, [command, str(run.folder)]).output
         for name, value in outcome.figures.items():
             assert f"{name}: {value:,.4g}" in said
-    network = names.NETWORKS.find("sew_digits").build(10, 1)
+    network = names.NETWORKS.find("sew_digits").build(10, (1, 8, 8))
     network.load_state_dict(model_file.read(run.folder / "model.safetensors"))
 
 
@@ -45,16 +45,17 @@ def test_a_frontier_of_firing_rates(tmp_path):
     config = replace(recipes.get("sew_digits/slats").smoke(), epochs=1)
     assert walk(config, "final", [0.01, 0.1], tmp_path, said.append) is None
     rows = json.loads((tmp_path / "frontier.json").read_text())
-    assert list(rows[0]) == ["final", "sparsity", "accuracy", "firing rate", "synaptic operations", "energy (nJ)"]
+    figures = ["validation loss", "firing rate", "synaptic operations", "energy (nJ)"]
+    assert list(rows[0]) == ["final", "sparsity", "accuracy", *figures]
     head, rule, *_ = (tmp_path / "frontier.md").read_text().splitlines()
-    assert head == "| final | sparsity | accuracy | firing rate | synaptic operations | energy (nJ) |"
-    assert rule == "| ---: | ---: | ---: | ---: | ---: | ---: |"
-    for name in ("frontier", "firing-rate", "synaptic-operations", "energy-nj"):
+    assert head == f"| final | sparsity | accuracy | {' | '.join(figures)} |"
+    assert rule == "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for name in ("frontier", "validation-loss", "firing-rate", "synaptic-operations", "energy-nj"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
         assert f"Plot: {tmp_path / name}.png" in said
 
 
 def test_other_networks_have_nothing_else_to_tell(tmp_path):
     run = Run.create(tmp_path / "run", recipes.get("digits/slats").smoke())
-    assert run.train(say=lambda _: None).figures == {}
+    assert list(run.train(say=lambda _: None).figures) == ["validation loss"]
     assert run.outcome["observed"] is None

@@ -1,9 +1,10 @@
-"""Recipes: named settings with a promise. Every row of the paper's tables, and a small version of each method.
+"""Recipes: named settings with a promise. Every row of the paper's tables, a small version of each method, and
+transformers.
 
     config      Config: every setting of a run, and its meaning
     recipe      Recipe: settings, what they reproduce, what to expect, what it costs
     comparison  the methods that the paper compares
-    imagenet  cifar10  digits  spiking      the recipes
+    imagenet  cifar10  digits  spiking  text  vit      the recipes
     paper       the paper's tables of sparsities (``sp.budgets``)
 
 Imports ``errors`` alone, no torch; the command imports it.
@@ -15,12 +16,12 @@ Imports ``errors`` alone, no torch; the command imports it.
 from __future__ import annotations
 
 from softprune.errors import ConfigError, did_you_mean, listing
-from softprune.recipes import cifar10, digits, imagenet, spiking
+from softprune.recipes import cifar10, digits, imagenet, spiking, text, vit
 from softprune.recipes.recipe import Recipe
 
 DEFAULT = "digits/slats"
 RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for recipe in (*cifar10.RECIPES, *digits.RECIPES, *imagenet.RECIPES, *spiking.RECIPES)
+    recipe.name: recipe for family in (cifar10, digits, imagenet, spiking, text, vit) for recipe in family.RECIPES
 }
 
 
@@ -34,7 +35,7 @@ sew_resnet18/sine, sew_cifar10/sine, sew_digits/sine. `softprune recipes` lists 
     """
     if name not in RECIPES:
         kin = [recipe for recipe in RECIPES if name in recipe.split("/")]  # name is a family or a method
-        hint = f" There are {listing(kin, most=13)}." if kin else did_you_mean(name, RECIPES)
+        hint = f" There are {listing(kin, most=15)}." if kin else did_you_mean(name, RECIPES)
         raise ConfigError(f"There is no recipe {name!r}.{hint} `softprune recipes` lists all recipes.")
     return RECIPES[name]
 

@@ -1,4 +1,4 @@
-"""The paper's comparison: one recipe for each of its methods, on one network and one dataset."""
+"""Comparisons: one recipe for each method, on one network and one dataset."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from softprune.recipes.recipe import Methods
 
 
 def methods(
-    final: float, init: float, decay: float, shared_decay: float, blend_decay: float, expect: Mapping[str, str]
+    final: float,
+    target: float,
+    init: float,
+    decay: float,
+    shared_decay: float,
+    blend_decay: float,
+    expect: Mapping[str, str],
 ) -> Methods:
-    """Every method of the paper, with numbers that suit the problem.
+    """Every method of the paper, ``TargetSparsity`` and magnitude pruning, with numbers that suit the problem.
 
     Args:
         final: D of the schedules; pruning at initialization takes half of it.
+        target: the sparsity of those that are told one.
         init: s at the start, for STR and GPO.
         decay: weight decay on s.
         shared_decay: the same for STR-GS. One s for all layers gets the gradients of all of them and needs more.
@@ -25,6 +32,8 @@ def methods(
     trained = {"init": init, "threshold_decay": decay}
     settings: dict[str, dict[str, Any]] = {
         "dense": {"method": "dense"},
+        "target": {"method": "target", "target": target},
+        "gmp": {"method": "gmp", "target": target},
         "slats": {"method": "slats", "final": final},
         "lats": {"method": "lats", "final": final},
         "pgh-0.1": {"method": "pgh", "final": final, "beta": 0.1},
@@ -38,4 +47,18 @@ def methods(
         "str-gs": {"method": "str-gs", **trained, "threshold_decay": shared_decay},
         "gpo": {"method": "gpo", **trained, "blend_decay": blend_decay},
     }
+    return {name: (values, expect[name]) for name, values in settings.items()}
+
+
+def targets(target: float, expect: Mapping[str, str], exclude: tuple[str, ...] = ()) -> Methods:
+    """The dense network, and the methods that are told a sparsity.
+
+    Args:
+        target: the sparsity.
+        expect: what each method was measured to reach, by name.
+        exclude: patterns of parameters to leave alone.
+    """
+    settings: dict[str, dict[str, Any]] = {"dense": {"method": "dense"}}
+    for name in ("target", "gradual", "gmp"):
+        settings[name] = {"method": name, "target": target, "exclude": exclude}
     return {name: (values, expect[name]) for name, values in settings.items()}

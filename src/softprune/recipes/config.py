@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import NoneType, UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
@@ -31,25 +32,31 @@ class Config:
 
     # what is trained
     network: str = _setting("digits_resnet", "")
-    data: str = _setting("digits", "a FOLDER has train/ and val/ in it")
+    data: str = _setting("digits", "a FOLDER has train/ and val/ in it, one of text has text files")
     image_size: int | None = _setting(
         None, "pixels a side to which images are cropped; when none, 224, and small images stay as they are"
     )
     # how it is trained
-    epochs: int = _setting(40, "how often the images are seen")
-    batch: int = _setting(64, "images in a step, over all processes")
+    epochs: int = _setting(40, "how often the images are seen; of text, an epoch is 6,400 windows")
+    batch: int = _setting(64, "images, or windows of text, in a step, over all processes")
     optimizer: str = _setting("sgd", "")
     lr: float = _setting(0.1, "the learning rate at its peak")
     lr_curve: str = _setting("cosine", "epoch-cosine, the paper's, falls after each epoch")
     warmup: int = _setting(0, "epochs of linear warm-up")
     momentum: float = _setting(0.9, "of the optimizer, at least 0 and less than 1")
     nesterov: bool = _setting(False, "Nesterov's momentum: true, false")
+    beta2: float = _setting(0.999, "of the optimizer, the decay of its mean of squares, at least 0 and less than 1")
+    clip: float | None = _setting(None, "the largest norm of the gradient, to which longer ones are cut")
     weight_decay: float = _setting(1e-4, "weight decay on the network")
+    decay_vectors: bool = _setting(True, "weight decay also on biases and normalisation: true, false")
     label_smoothing: float = _setting(0.0, "from 0 to 1")
-    seed: int = _setting(0, "of the initial weights and of the order of the images")
+    seed: int = _setting(0, "of the initial weights and of the order of the images or windows")
     # how it is pruned
     method: str = _setting("slats", "")
     target: float | None = _setting(None, "the sparsity at the end; replaces D")
+    arrive: float | None = _setting(
+        None, "share of the run after which the target is reached, and held from then on; the method's own when none"
+    )
     min_density: float | None = _setting(None, "what a target leaves of every layer; 0.001 when none, 0 lets layers go")
     final: float | None = _setting(None, "D, the threshold at the end")
     penalty: float | None = _setting(None, "μ, instead of D")
@@ -58,6 +65,9 @@ class Config:
     threshold_decay: float | None = _setting(None, "weight decay on s; the network's when none")
     blend_decay: float | None = _setting(None, "weight decay on b; as on s when none")
     start: int = _setting(0, "epochs before pruning begins")
+    power: float | None = _setting(
+        None, "p of the power threshold: 1 is the soft threshold, inf the hard one; the method's own when none"
+    )
     gradient: str | None = _setting(None, "the method's own when none")
     exclude: tuple[str, ...] = _setting((), "patterns of parameters to leave alone, with commas between: fc.*,conv1.*")
     # on what it runs
@@ -77,12 +87,18 @@ class Config:
         amounts = ("lr", "weight_decay", "final", "penalty", "threshold_decay", "blend_decay", "checkpoint_minutes")
         self._must_be(">= 0 and < 1e38", lambda x: 0 <= x < _HUGE, *amounts)
         self._must_be("> -1e38 and < 1e38", lambda x: -_HUGE < x < _HUGE, "init")
-        self._must_be(">= 0 and < 1", lambda x: 0 <= x < 1, "momentum", "min_density")
+        self._must_be(">= 0 and < 1", lambda x: 0 <= x < 1, "momentum", "beta2", "min_density")
         self._must_be(">= 0 and <= 1", lambda x: 0 <= x <= 1, "label_smoothing")
         self._must_be("> 0 and < 1", lambda x: 0 < x < 1, "beta")
         self._must_be("> 0 and < 1, as 0.95", lambda x: 0 < x < 1, "target")
+        self._must_be("> 0 and <= 1", lambda x: 0 < x <= 1, "arrive")
+        self._must_be(">= 1; inf is the hard threshold", lambda x: x >= 1, "power")
+        self._must_be("> 0 and < 1e38", lambda x: 0 < x < _HUGE, "clip")
         if self.warmup + self.start >= self.epochs and self.warmup + self.start > 0:
-            raise ConfigError(f"`warmup` + `start` must be < epochs = {self.epochs}. Got {self.warmup} + {self.start}.")
+            raise ConfigError(
+                f"`warmup` + `start` must be < epochs = {self.epochs}. Got {self.warmup} + {self.start}: write "
+                "`warmup=0`, or more epochs."
+            )
         if self.devices != "auto" and not (
             self.devices.isdecimal() and len(self.devices) < 10 and int(self.devices) >= 1
         ):
@@ -117,14 +133,23 @@ class Config:
         return {name: value for name, value in plain.items() if name not in MACHINE}
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+        """JSON has no infinity, which is written as text.
+
+        >>> Config.from_json(Config(power=math.inf).to_json()).power
+        inf
+        """
+        values = asdict(self)
+        return json.dumps(values | {"power": "inf"} if self.power == math.inf else values, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The settings that ``to_json`` wrote."""
+        """The settings that ``to_json`` wrote, also that of earlier versions."""
         values = json.loads(text)
         if not isinstance(values, dict):
             raise ConfigError(f"Settings must be a JSON object. Got {type(values).__name__}.")
+        values = with_defaults_of_then(values)
+        if values.get("power") == "inf":
+            values["power"] = math.inf
         hints = get_type_hints(cls)
         if unknown := values.keys() - hints.keys():
             raise ConfigError(f"Unknown settings: {', '.join(sorted(unknown))}. Was this saved by a newer version?")
@@ -133,6 +158,18 @@ class Config:
                 raise ConfigError(f"`{name}` must be {_words(hints[name])}. Got {value!r}.")
         restored: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         return cls(**restored)
+
+
+def with_defaults_of_then(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them, with those that were not known when they were saved.
+
+    A target had the soft threshold then, and was reached at the end of a run.
+
+    >>> with_defaults_of_then({"target": 0.9})
+    {'target': 0.9, 'power': 1.0, 'arrive': 1.0}
+    """
+    missing = {"power": 1.0, "arrive": 1.0} if settings.get("target") is not None else {}
+    return dict(settings) | {name: value for name, value in missing.items() if name not in settings}
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -24,7 +24,7 @@ from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from softprune.errors import CheckpointError, listing
-from softprune.recipes.config import Config, as_text
+from softprune.recipes.config import Config, as_text, with_defaults_of_then
 from softprune.training.files import replacing
 from softprune.training.folder import Folder
 
@@ -122,7 +122,7 @@ class Expected:
     def _check_settings(self, path: Path, settings: dict[str, Any]) -> None:
         """A setting that was not known when the checkpoint was made had its default. Values are compared as text, since
         those in an untrusted file may be tensors."""
-        theirs = Config().shaping() | settings
+        theirs = Config().shaping() | with_defaults_of_then(settings)
         mine = {name: as_text(value) for name, value in self.config.shaping().items()}
         if other := [f"{name}={as_text(theirs[name])}" for name in mine if as_text(theirs[name]) != mine[name]]:
             raise CheckpointError(
@@ -140,11 +140,12 @@ class Expected:
 
 
 def _form(state: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The sizes of the param groups, what tells one optimizer from another, and which entries are the pruner's."""
+    """The sizes of the param groups, what tells one optimizer from another, and which entries are the pruner's, but for
+    the mark of its prox, which is younger than such checkpoints."""
     groups = [(len(group["params"]), {"momentum", "betas"} & set(group)) for group in state["param_groups"]]
     entries = {str(key) for values in state["state"].values() for key in values}
     ours = {".".join(key.split(".")[:2]) for key in entries if key.startswith("softprune.")}
-    return groups, ours
+    return groups, ours - {"softprune.prox"}
 
 
 def newest(folder: Folder, expected: Expected, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from softprune.errors import ConfigError, did_you_mean
 from softprune.recipes.config import Config
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from softprune.data import Dataset
 
     Built = sp.Threshold | Callable[[int], float]  # what `Pruner(threshold=...)` takes
+
+Kind = Literal["images", "text"]
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,15 @@ class Asked:
 @dataclass(frozen=True)
 class Method(Entry):
     """``needs`` are the settings that it cannot do without, ``reads`` those that it may be given; all others of
-    ``names.OF_METHODS`` are refused. ``build`` is None where nothing is pruned."""
+    ``names.OF_METHODS`` are refused. ``build`` is None where nothing is pruned. ``power`` and ``gradient`` are the
+    method's own, where they are not those that its threshold brings."""
 
     build: Callable[[Asked], Built] | None
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     trained: bool = False
+    power: float | None = None
+    gradient: str | None = None
 
     def takes(self, setting: str) -> bool:
         return setting in self.needs or setting in self.reads
@@ -64,14 +69,23 @@ class Method(Entry):
 
 @dataclass(frozen=True)
 class Network(Entry):
-    """A function ``name(num_classes, in_channels)`` of the module ``home``. ``smoke`` is the shape of the synthetic
-    images of a smoke test."""
+    """A function ``name(num_classes, in_channels)`` of the module ``home``; if ``positional``, it is given the whole
+    shape of what it sees, since it learns positions: ``name(num_classes, in_channels, rows, columns)``, or
+    ``name(num_tokens, context)`` for text. ``context`` is the length of the windows of text that it reads, None for
+    images. ``smoke`` is the shape of the synthetic data of a smoke test."""
 
     home: str
-    smoke: tuple[int, int, int] = (3, 32, 32)
+    smoke: tuple[int, ...] = (3, 32, 32)
+    positional: bool = False
+    context: int | None = None
 
-    def build(self, classes: int, channels: int) -> nn.Module:
-        network: nn.Module = getattr(import_module(self.home), self.name)(classes, channels)
+    @property
+    def takes(self) -> Kind:
+        return "images" if self.context is None else "text"
+
+    def build(self, classes: int, shape: tuple[int, ...]) -> nn.Module:
+        make = getattr(import_module(self.home), self.name)
+        network: nn.Module = make(classes, *(shape if self.positional else shape[:1]))
         return network
 
 
@@ -104,10 +118,12 @@ class GradientName(Entry):
 
 @dataclass(frozen=True)
 class Data(Entry):
-    """``build`` gets the settings and what follows the name, for data that are files: ``idx:FOLDER``."""
+    """``build`` gets the settings and what follows the name, for data that are files: ``idx:FOLDER``. ``kind`` is None
+    for data that are made to suit the network."""
 
     build: Callable[[Config, Path], Dataset]
     files: bool = False
+    kind: Kind | None = "images"
 
 
 E = TypeVar("E", bound=Entry)

@@ -1,7 +1,7 @@
 """A run's folder: who owns it, how it comes to be and goes again, and what is read from it. No torch.
 
 config.json          the settings
-data.json            classes, image size and normalisation
+data.json            classes, image size and normalisation, or which text
 checkpoints/         step-000001234.ckpt, the last two
 tensorboard/         logs
 history.jsonl        curves

@@ -39,15 +39,15 @@ def walk(
     """
     if (folder / "config.json").exists():
         raise ConfigError(f"{folder} holds a run. Choose another folder with `--out`.")
-    images: Dataset | None = None  # read once, for all runs, and before a folder is made
+    data: Dataset | None = None  # read once, for all runs, and before a folder is made
     rows: list[dict[str, float]] = []
     for value, changed in _configs(config, key, values).items():
         place = folder / f"{key}-{value:.12g}"
-        if images is None and not (place / "report.json").exists():
-            images = names.dataset(config)
+        if data is None and not (place / "report.json").exists():
+            data = names.dataset(config)
         run = _run(changed, place)
         say(f"{key} = {value:g}: {run.folder}")
-        outcome = run.train(say, progress, images=images)
+        outcome = run.train(say, progress, data=data)
         if outcome.stopped_by is not None:
             return outcome.stopped_by
         if first_process():
@@ -71,14 +71,16 @@ def _present(rows: Sequence[dict[str, float]], key: str, folder: Path, say: Say)
 
 
 def _complete(config: Config, key: str, folder: Path) -> list[dict[str, float]]:
-    """What came out of each run there that differs in ``key`` alone."""
+    """What came out of each run there that differs in ``key`` alone: the numbers that all of them have, since earlier
+    versions had fewer."""
     rows = []
     for run in (Run.open(path.parent) for path in folder.glob(f"{key}-*/config.json")):
         value = getattr(run.config, key)
         if _alike(run.config, replace(config, **{key: value})) and (outcome := run.outcome) is not None:
             known = {key: value, "sparsity": outcome["sparsity"], "accuracy": outcome["accuracy"]}
             rows.append(known | outcome["figures"])
-    return sorted(rows, key=lambda row: row[key])
+    shared = set.intersection(*map(set, rows))
+    return sorted(({name: row[name] for name in row if name in shared} for row in rows), key=lambda row: row[key])
 
 
 def _table(rows: Sequence[dict[str, float]], key: str) -> str:

@@ -1,8 +1,8 @@
 """What happened on the way: rows of numbers, one line of JSON each. No torch.
 
 A row of the training curve has step, lr, loss and, where there is a pruner, sparsity, threshold and penalty; one of a
-validation has step, accuracy, and ``dropped`` and ``regrown``: weights that became zero, and that stopped being zero,
-since the validation before.
+validation has step, accuracy, val_loss, and ``dropped`` and ``regrown``: weights that became zero, and that stopped
+being zero, since the validation before.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ nothing: ``softprune`` imports its names when they are used, and everything else
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 # methods
 
 _PRUNED = ("exclude", "gradient")  # read by every method that prunes
-_SCHEDULED = ("start", *_PRUNED)
-_AIMED = ("target", "min_density", *_SCHEDULED)
+_SCHEDULED = ("start", "power", *_PRUNED)
+_AT_A_TARGET = ("arrive", "min_density", "start", *_PRUNED)
+_AIMED = ("target", "power", *_AT_A_TARGET)
 _TRAINED = ("threshold_decay", *_PRUNED)
 
 
@@ -38,15 +40,23 @@ def _schedule(name: str) -> Callable[[Asked], Built]:
 
 def _aimed(build: Callable[[Asked], Built]) -> Callable[[Asked], Built]:
     """A target, if one is set, has a threshold of its own."""
+    return lambda asked: build(asked) if asked.config.target is None else _target(asked)
 
-    def choose(asked: Asked) -> Built:
-        config = asked.config
-        if config.target is None:
-            return build(asked)
-        goal = sp.TargetSparsity(config.target, asked.steps, lr_scheduler=asked.lr_scheduler, start=asked.start)
-        return goal if config.min_density is None else replace(goal, min_density=config.min_density)
 
-    return choose
+def _target(asked: Asked) -> Built:
+    return sp.TargetSparsity(
+        asked.number("target"), asked.steps, lr_scheduler=asked.lr_scheduler, start=asked.start, **_given(asked)
+    )
+
+
+def _gradual(asked: Asked) -> Built:
+    return sp.GradualSparsity(asked.number("target"), asked.steps, start=asked.start, **_given(asked))
+
+
+def _given(asked: Asked) -> dict[str, Any]:
+    """What a target was given; the rest has the defaults of its threshold."""
+    settings = {name: getattr(asked.config, name) for name in ("arrive", "min_density")}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _curve(asked: Asked) -> Curve:
@@ -64,6 +74,29 @@ METHODS = Names(
     "method",
     [
         Method("dense", "ordinary training: nothing is pruned", None),
+        Method(
+            "target",
+            "a given sparsity: the penalty that ends there is found while training",
+            _target,
+            needs=("target",),
+            reads=("power", *_AT_A_TARGET),
+        ),
+        Method(
+            "gradual",
+            "a given sparsity: the smallest weights, ever more of them, on a cubic curve",
+            _gradual,
+            needs=("target",),
+            reads=("power", *_AT_A_TARGET),
+        ),
+        Method(
+            "gmp",
+            "gradual magnitude pruning: the same with the hard threshold, and pruned weights do not learn",
+            _gradual,
+            needs=("target",),
+            reads=_AT_A_TARGET,
+            power=math.inf,
+            gradient="subgradient",
+        ),
         Method(
             "slats",
             "S-LATS: the threshold is the integral of the learning-rate curve",
@@ -125,15 +158,29 @@ METHODS = Names(
 OF_METHODS = tuple(f.name for f in fields(Config) if any(method.takes(f.name) for method in METHODS.values()))
 """Settings that some methods read and others do not."""
 
+
+def prox(config: Config) -> sp.Prox | None:
+    """That of ``power``, or the method's own; None where its threshold brings one. The soft threshold goes on with
+    states of versions that knew no other."""
+    power = METHODS[config.method].power if config.power is None else config.power
+    if power is None:
+        return None
+    return sp.SoftThreshold() if power == 1 else sp.PowerThreshold(power)
+
+
 # networks
 
-_RESNET, _MOBILENET, _SMALL = (f"softprune.models.{module}" for module in ("resnet", "mobilenet", "small"))
+_GPT, _MOBILENET, _RESNET, _SMALL, _VIT = (
+    f"softprune.models.{module}" for module in ("gpt", "mobilenet", "resnet", "small", "vit")
+)
 _SEW = "softprune.spiking.sew"
 
 NETWORKS = Names(
     "network",
     [
         Network("digits_resnet", "three residual blocks for 8 × 8 pixels", _SMALL, (1, 8, 8)),
+        Network("gpt", "a GPT of 11 million parameters for text", _GPT, (16,), positional=True, context=256),
+        Network("gpt_small", "a GPT of 0.8 million parameters for text", _GPT, (16,), positional=True, context=64),
         Network("mlp", "two hidden layers of 128 on 8 × 8 pixels", _SMALL, (1, 8, 8)),
         Network("mobilenet_v1", "MobileNet-V1 for ImageNet", _MOBILENET),
         Network("mobilenet_v1_cifar", "MobileNet-V1 for 32 × 32 pixels", _MOBILENET),
@@ -144,6 +191,8 @@ NETWORKS = Names(
         Network("sew_digits", "a spiking ResNet for 8 × 8 pixels", _SEW, (1, 8, 8)),
         Network("sew_resnet18", "SEW ResNet-18, spiking, for ImageNet", _SEW),
         Network("sew_resnet18_cifar", "SEW ResNet-18, spiking, for 32 × 32 pixels", _SEW, (3, 8, 8)),
+        Network("vit", "a vision transformer for 32 × 32 pixels", _VIT, (3, 16, 16), positional=True),
+        Network("vit_digits", "a vision transformer for 8 × 8 pixels", _VIT, (1, 8, 8), positional=True),
     ],
 )
 
@@ -159,21 +208,21 @@ def _sgd(groups: list[dict[str, Any]], config: Config) -> Optimizer:
 def _adam(groups: list[dict[str, Any]], config: Config) -> Optimizer:
     from torch.optim import Adam
 
-    return Adam(groups, config.lr, weight_decay=config.weight_decay)
+    return Adam(groups, config.lr, (0.9, config.beta2), weight_decay=config.weight_decay)
 
 
 def _adamw(groups: list[dict[str, Any]], config: Config) -> Optimizer:
     from torch.optim import AdamW
 
-    return AdamW(groups, config.lr, weight_decay=config.weight_decay)
+    return AdamW(groups, config.lr, (0.9, config.beta2), weight_decay=config.weight_decay)
 
 
 OPTIMIZERS = Names(
     "optimizer",
     [
         OptimizerName("sgd", "stochastic gradient descent", _sgd, reads=("momentum", "nesterov")),
-        OptimizerName("adam", "Adam, with weight decay in the gradient", _adam),
-        OptimizerName("adamw", "AdamW, with weight decay beside the gradient", _adamw),
+        OptimizerName("adam", "Adam, with weight decay in the gradient", _adam, reads=("beta2",)),
+        OptimizerName("adamw", "AdamW, with weight decay beside the gradient", _adamw, reads=("beta2",)),
     ],
 )
 
@@ -199,6 +248,13 @@ GRADIENTS = Names(
     ],
 )
 
+
+def gradient(config: Config) -> Any:
+    """What ``Pruner(gradient=...)`` takes: that of the settings, or the method's own; None where the pruner chooses."""
+    name = config.gradient or METHODS[config.method].gradient
+    return None if name is None else GRADIENTS.find(name).build()
+
+
 # data
 
 
@@ -211,13 +267,35 @@ def _digits(config: Config, path: Path) -> Dataset:
 def _synthetic(config: Config, path: Path) -> Dataset:
     from softprune import data
 
-    return data.synthetic(classes=10, shape=NETWORKS.find(config.network).smoke, images=32)
+    network = NETWORKS.find(config.network)
+    if network.takes == "text":
+        return data.synthetic_text(context=network.smoke[0], windows=32)
+    channels, rows, columns = network.smoke
+    return data.synthetic(classes=10, shape=(channels, rows, columns), images=32)
 
 
 def _idx(config: Config, path: Path) -> Dataset:
     from softprune import data
 
     return data.idx(path)
+
+
+def _pystdlib(config: Config, path: Path) -> Dataset:
+    from softprune import data
+
+    return data.pystdlib(_context(config))
+
+
+def _text(config: Config, path: Path) -> Dataset:
+    from softprune import data
+
+    return data.text(path, _context(config))
+
+
+def _context(config: Config) -> int:
+    context = NETWORKS.find(config.network).context
+    assert context is not None, "settings.check() was not called"
+    return context
 
 
 def _folder(config: Config, path: Path) -> Dataset:
@@ -230,15 +308,17 @@ DATA = Names(
     "data",
     [
         Data("digits", "scikit-learn's 1,797 images of 8 × 8 pixels", _digits),
-        Data("synthetic", "made up, for smoke tests", _synthetic),
+        Data("pystdlib", "source code of Python's standard library, 6 MB of text", _pystdlib, kind="text"),
+        Data("synthetic", "made up, for smoke tests", _synthetic, kind=None),
         Data("idx:FOLDER", "files in MNIST's format", _idx, files=True),
+        Data("text:FOLDER", "text files, prose or source code; or a single file", _text, files=True, kind="text"),
         Data("FOLDER", "images in train/ and val/, with a folder for each class in both", _folder, files=True),
     ],
 )
 
 
 def dataset(config: Config) -> Dataset:
-    """The images that ``data`` names."""
+    """The images or the text that ``data`` names."""
     entry, path = _source(config)
     return entry.build(config, path)
 
@@ -251,9 +331,9 @@ def located(config: Config) -> Config:
     return replace(config, data=entry.name.replace("FOLDER", str(path.absolute())))
 
 
-def kind_of_data(config: Config) -> str:
+def kind_of_data(config: Config) -> Data:
     """The entry of ``DATA`` that ``data`` belongs to, wherever the files are."""
-    return _source(config)[0].name
+    return _source(config)[0]
 
 
 def _source(config: Config) -> tuple[Data, Path]:
@@ -261,7 +341,10 @@ def _source(config: Config) -> tuple[Data, Path]:
     prefix, colon, place = config.data.partition(":")
     if config.data in DATA and not DATA[config.data].files:
         return DATA[config.data], Path()
-    entry, place = (DATA["idx:FOLDER"], place) if prefix == "idx" and colon else (DATA["FOLDER"], config.data)
+    prefixed = DATA.get(f"{prefix}:FOLDER") if colon else None
+    entry, place = (prefixed, place) if prefixed else (DATA["FOLDER"], config.data)
+    if not place:
+        raise ConfigError(f"`data` must name a folder after the colon. Got {config.data!r}.")
     try:
         return entry, Path(place).expanduser()
     except RuntimeError:  # ~nobody

@@ -1,4 +1,4 @@
-"""Measuring a network: its accuracy, and what else it has to tell."""
+"""Measuring a network: its accuracy, its loss, and what else it has to tell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from lightning.pytorch import Trainer
 
-from softprune.training.stream import Images
+from softprune.training.headline import LOSS
+from softprune.training.stream import Samples
 from softprune.training.task import Task
 
 
@@ -38,20 +39,24 @@ class Observed(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """``observed`` is None for networks that have nothing to tell but their accuracy."""
+    """On so many images, or windows of text. ``observed`` is None for networks that have nothing else to tell."""
 
     accuracy: float
-    images: int
+    loss: float
+    count: int
+    unit: str
     observed: Observation | None
 
     def figures(self) -> dict[str, float]:
-        return self.observed.figures() if self.observed else {}
+        """Numbers by name, by which runs are compared besides their accuracy."""
+        return {LOSS: self.loss} | (self.observed.figures() if self.observed else {})
 
 
-def measure(trainer: Trainer, task: Task, images: Images) -> Measured:
-    """Evaluate ``task.network`` on the validation images. Every process of a launch must call it."""
+def measure(trainer: Trainer, task: Task, samples: Samples) -> Measured:
+    """Evaluate ``task.network`` on the validation data. Every process of a launch must call it."""
     trainer.logger = None  # TensorBoard would begin another file for this one point
     observer = task.network.observer() if isinstance(task.network, Observed) else None
     with observer or nullcontext():
-        accuracy = trainer.validate(task, images, verbose=False)[0]["accuracy"]
-    return Measured(accuracy, len(images.images.val), observer.result() if observer else None)
+        found = trainer.validate(task, samples, verbose=False)[0]
+    val = samples.data.val
+    return Measured(found["accuracy"], found["val_loss"], len(val), val.unit, observer.result() if observer else None)

@@ -43,7 +43,7 @@ class Recorder(PruningCallback):
     def on_train_start(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
         """Drop the rows after the checkpoint, so that a resumed run has a row for every step, and none twice."""
         self.pruner = pl_module.pruner
-        self._earlier = sp.summarize(self.pruner) if self.pruner is not None else None
+        self._earlier = sp.summarize(self.pruner, pl_module.network) if self.pruner is not None else None
         self._logged = trainer.global_step
         if trainer.is_global_zero:
             self.history.cut(trainer.global_step)
@@ -63,10 +63,10 @@ class Recorder(PruningCallback):
     def on_validation_end(self, trainer: Trainer, pl_module: Task) -> None:  # type: ignore[override]
         if trainer.state.fn != TrainerFn.FITTING:
             return
-        accuracy = float(trainer.callback_metrics["accuracy"])
-        row: dict[str, float | None] = {"step": trainer.global_step, "accuracy": accuracy}
+        numbers = {name: float(trainer.callback_metrics[name]) for name in ("accuracy", "val_loss")}
+        row: dict[str, float | None] = {"step": trainer.global_step, **numbers}
         if self.pruner is not None and self._earlier is not None:
-            self._earlier = self.report = sp.summarize(self.pruner).since(self._earlier)
+            self._earlier = self.report = sp.summarize(self.pruner, pl_module.network).since(self._earlier)
             row |= {"dropped": self.report.dropped, "regrown": self.report.regrown}
         if trainer.is_global_zero:
             self.history.append(row)
@@ -74,7 +74,8 @@ class Recorder(PruningCallback):
             sparsity = f", sparsity {self.report.sparsity:.2%}" if self.report else ""
             self.say(
                 f"epoch {trainer.global_step // pl_module.batches}/{pl_module.config.epochs}: step "
-                f"{trainer.global_step:,}, loss {self._loss:.4g}, accuracy {accuracy:.2%}{sparsity}"
+                f"{trainer.global_step:,}, loss {self._loss:.4g}, validation loss {numbers['val_loss']:.4g}, accuracy "
+                f"{numbers['accuracy']:.2%}{sparsity}"
             )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -14,6 +14,7 @@ from softprune.training import history, model_file, plots
 from softprune.training.data_card import DataCard
 from softprune.training.files import write_text
 from softprune.training.folder import Folder
+from softprune.training.headline import headline
 from softprune.training.observer import Measured
 
 
@@ -36,7 +37,7 @@ def write(
         "accuracy": measured.accuracy,
         "sparsity": report.sparsity,
         "seconds": seconds,
-        "config": asdict(config),
+        "config": json.loads(config.to_json()),
         "data": asdict(card),
         "report": report.to_dict(),
         "figures": measured.figures(),
@@ -48,9 +49,10 @@ def write(
 def _markdown(folder: Folder, config: Config, report: sp.Report, measured: Measured, rows: list[history.Row]) -> str:
     aim = "" if config.target is None else f" (target {config.target:.2%})"
     steps = max((row["step"] or 0 for row in rows), default=0)
+    figures = measured.figures()
     lines = [
         f"# {config.method} · {config.network} · {config.data}",
-        f"Accuracy {measured.accuracy:.2%} at {report.sparsity:.2%} sparsity{aim} after {steps:,} steps.",
+        f"{headline(config, measured.accuracy, figures)} at {report.sparsity:.2%} sparsity{aim} after {steps:,} steps.",
         replace(report, penalty=None).to_markdown(),  # that of the last step says little about the run
         *_remarks(report, rows),
         *([measured.observed.to_markdown()] if measured.observed else []),

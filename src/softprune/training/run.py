@@ -15,7 +15,7 @@ import softprune as sp
 from softprune.data import Dataset
 from softprune.errors import ConfigError
 from softprune.recipes.config import EVALUATION, Config
-from softprune.training import checkpoint, history, model_file, names, results, trainer
+from softprune.training import checkpoint, history, model_file, names, results, settings, trainer
 from softprune.training.checkpoint import AtomicCheckpointIO, Checkpoints
 from softprune.training.data_card import DataCard
 from softprune.training.files import write_text
@@ -24,7 +24,7 @@ from softprune.training.history import History
 from softprune.training.launch import first_process
 from softprune.training.observer import Measured, measure
 from softprune.training.recorder import Bar, Recorder
-from softprune.training.stream import Images
+from softprune.training.stream import Samples
 from softprune.training.task import Task
 
 Progress = Literal["bar", "lines"] | None
@@ -80,7 +80,7 @@ class Run:
         say: Say = print,
         progress: Progress = None,
         callbacks: Sequence[Callback] = (),
-        images: Dataset | None = None,
+        data: Dataset | None = None,
     ) -> Outcome:
         """Train from the newest checkpoint that can be used, or from the beginning.
 
@@ -88,24 +88,24 @@ class Run:
             say: is given every line for the user.
             progress: a bar for a terminal, or lines for a log, one for each epoch.
             callbacks: more of Lightning's.
-            images: what ``config.data`` names, if they are at hand already.
+            data: what ``config.data`` names, if they are at hand already.
         """
         if (complete := self.outcome) is not None:
             say(f"{self.folder} is complete.")
             return Outcome(complete["accuracy"], complete["sparsity"], figures=complete["figures"])
         with self.home.held():
-            return self._train(say, progress, callbacks, images)
+            return self._train(say, progress, callbacks, data)
 
-    def _train(self, say: Say, progress: Progress, callbacks: Sequence[Callback], images: Dataset | None) -> Outcome:
+    def _train(self, say: Say, progress: Progress, callbacks: Sequence[Callback], data: Dataset | None) -> Outcome:
         config, began = self.config, time.monotonic()
-        images = images or names.dataset(config)
-        card = self._card(images)
-        if not card.in_memory:
-            say(f"Images are cut to {card.shape[2]} × {card.shape[1]} pixels.")
-        module = Images(config, images)
+        data = data or names.dataset(config)
+        card = self._card(data)
+        if (remark := card.remark()) is not None:
+            say(remark)
+        module = Samples(config, data)
         batches = module.batches()
         seed_everything(config.seed, verbose=False)
-        task = Task(config, len(images.classes), images.shape[0], batches)
+        task = Task(config, len(data.classes), data.shape, batches)
         found = self._newest(say, task)
         saver = Checkpoints(self.home, config)
         recorder = Recorder(History(self.folder / "history.jsonl"), say if progress == "lines" else None)
@@ -122,7 +122,9 @@ class Run:
             if fitting.strategy.reduce_boolean_decision(saver.stopped_by is not None, all=False):
                 stopped_by = saver.stopped_by or signal.SIGTERM  # of this process, or of another
                 return Outcome(None, task.pruner.sparsity() if task.pruner else 0.0, stopped_by)
-            report = recorder.report or self._recovered(sp.summarize(task.pruner or task.network))
+            report = recorder.report or self._recovered(
+                sp.summarize(task.pruner, task.network) if task.pruner else sp.summarize(task.network)
+            )
             if task.pruner is not None:
                 task.pruner.detach()
             measured = measure(fitting, task, module)
@@ -131,10 +133,10 @@ class Run:
             results.write(self.home, config, card, tensors, report, measured, time.monotonic() - began)
         return Outcome(measured.accuracy, report.sparsity, figures=measured.figures())
 
-    def _card(self, images: Dataset) -> DataCard:
-        """That of the images, which must be those that the run began with."""
-        card, path = DataCard.of(images), self.folder / "data.json"
-        if (before := DataCard.read(path)) is not None:
+    def _card(self, data: Dataset) -> DataCard:
+        """That of the data, which must be those that the run began with."""
+        card, path = DataCard.of(data), self.folder / "data.json"
+        if (before := type(card).read(path)) is not None:
             before.resumed_with(card, self.config.data)
         elif first_process():
             write_text(path, card.to_json())
@@ -159,6 +161,7 @@ class Run:
         """Measure the model file again on one device, with the run's data or with others: ``["data=FOLDER"]``."""
         changes = list(changes)
         config = replace(names.located(self.config.override(changes)), devices="1", nodes=1)
+        settings.check(config)
         if other := [name for name, *_ in (s.partition("=") for s in changes) if name not in EVALUATION]:
             raise ConfigError(
                 f"`{other[0]}` belongs to the trained network, and cannot be changed to evaluate it. "
@@ -168,18 +171,18 @@ class Run:
             raise ConfigError(
                 f"{self.folder} is not complete yet. Go on with `softprune train --resume {self.folder}`."
             )
-        images = names.dataset(config)
-        if (card := DataCard.read(self.folder / "data.json")) is not None:
-            images = card.evaluated_on(images, config.data)
-        task = Task(config, len(images.classes), images.shape[0], batches=1)
+        data = names.dataset(config)
+        if (card := type(DataCard.of(data)).read(self.folder / "data.json")) is not None:
+            data = card.evaluated_on(data, config.data)
+        task = Task(config, len(data.classes), data.shape, batches=1)
         path = self.folder / "model.safetensors"
         tensors = model_file.read(path)
         try:
             task.network.load_state_dict(tensors)
         except RuntimeError as error:
             raise ConfigError(
-                f"{path} does not fit the network {config.network!r} for {len(images.classes)} classes and "
-                f"{images.shape[0]} channels. Choose data with the classes that it was trained on."
+                f"{path} does not fit the network {config.network!r} for {len(data.classes)} classes and "
+                f"{data.shape[0]} channels. Choose data with the classes that it was trained on."
             ) from error
         with trainer.threads(task.network):
-            return measure(trainer.measuring(config), task, Images(config, images))
+            return measure(trainer.measuring(config), task, Samples(config, data))

@@ -76,6 +76,7 @@ def check(config: Config) -> None:
         name = getattr(config, setting)
         if name is not None and setting != "data":  # which may be any folder
             table.find(name)
+    _refuse_other_data(config)
     _refuse_the_unread(config)
     for name in METHODS[config.method].needs:
         replaced = name == "final" and (config.target is not None or config.penalty is not None)
@@ -90,6 +91,17 @@ def check(config: Config) -> None:
         )
 
 
+def _refuse_other_data(config: Config) -> None:
+    """A network reads images or text, and data are one of them."""
+    takes, data = names.NETWORKS[config.network].takes, names.kind_of_data(config)
+    if data.kind not in (takes, None):
+        others = [entry.name for entry in names.NETWORKS.values() if entry.takes == data.kind]
+        raise ConfigError(
+            f"Cannot use the network {config.network!r} with `data={config.data}`. This is because the network takes "
+            f"{takes}, and the data are {data.kind}. Choose other data, or one of the networks {', '.join(others)}."
+        )
+
+
 def _refuse_the_unread(config: Config) -> None:
     """Every setting of methods and optimizers must be read by those that were chosen; only `final` yields to
     `target`."""
@@ -97,7 +109,7 @@ def _refuse_the_unread(config: Config) -> None:
     if config.target is not None and not method.takes("target"):
         raise ConfigError(
             f"Cannot use `target` with the method {config.method!r}. This is because a target has a threshold of its "
-            "own, which follows the learning rate as that of slats does. Use a recipe of slats."
+            "own, which follows the learning rate as that of slats does. Use a recipe of target or slats."
         )
     for name in (name for name in OF_METHODS if not method.takes(name)):
         _refuse_a_change(config, name, "method")
@@ -107,6 +119,8 @@ def _refuse_the_unread(config: Config) -> None:
         raise ConfigError("`nesterov` needs `momentum` > 0. Write `nesterov=false`, or `momentum=0.9`.")
     if config.target is None and config.min_density is not None:
         raise ConfigError("`min_density` guards layers from a target. Write `target=...` too, or `min_density=none`.")
+    if config.target is None and config.arrive is not None:
+        raise ConfigError("`arrive` says when a target is reached. Write `target=...` too, or `arrive=none`.")
     if config.penalty is not None and (config.final is not None or config.target is not None):
         other = "target" if config.target is not None else "final"
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The images of a run, batch by batch: one resumable stream over all epochs."""
+"""The images or the text of a run, batch by batch: one resumable stream over all epochs."""
 
 from __future__ import annotations
 
@@ -37,19 +37,22 @@ class Stream:
         self.loader.load_state_dict(state)
 
 
-class Images(LightningDataModule):
+class Samples(LightningDataModule):
     """Gives each process its part of every batch, on the process's own device."""
 
-    def __init__(self, config: Config, images: Dataset) -> None:
+    def __init__(self, config: Config, data: Dataset) -> None:
         super().__init__()
         self.config = config
-        self.images = images
+        self.data = data
 
     def batches(self) -> int:
         """Training steps in an epoch."""
-        if (batch := self.config.batch) > (count := len(self.images.train)):
-            raise ConfigError(f"`batch` must be at most the number of training images, {count}. Got {batch}.")
-        return len(self.images.train.loader(batch=batch, train=True))
+        train, batch = self.data.train, self.config.batch
+        if batch > len(train):
+            raise ConfigError(
+                f"`batch` must be at most the number of training {train.unit}, {len(train)}. Got {batch}."
+            )
+        return len(train.loader(batch=batch, train=True))
 
     def train_dataloader(self) -> Stream:
         return Stream(self._loader(train=True), self.config.epochs)
@@ -63,7 +66,7 @@ class Images(LightningDataModule):
             raise ConfigError(
                 f"`batch` must be divisible by the number of processes, {world}. Got {self.config.batch}."
             )
-        split = self.images.train if train else self.images.val
+        split = self.data.train if train else self.data.val
         return split.loader(
             batch=self.config.batch,
             train=train,

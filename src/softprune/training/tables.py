@@ -25,8 +25,9 @@ def of_run(folder: Folder) -> Report:
         for layer in report.layers:
             if wrong := [name for name in hints if not fits(getattr(layer, name), hints[name])]:
                 raise ConfigError(f"`{wrong[0]}` of a layer is of the wrong type.")
-        values = (report.not_pruned, dict[str, int]), (report.step, int | None), (report.penalty, float | None)
-        if not all(fits(value, kind) for value, kind in values):
+        counts = (report.not_pruned, dict[str, int]), (report.left_alone, dict[str, int])
+        values = (report.step, int | None), (report.penalty, float | None)
+        if not all(fits(value, kind) for value, kind in (*counts, *values)):
             raise ConfigError("a value of `report` is of the wrong type.")
     return report
 

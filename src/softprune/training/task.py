@@ -24,18 +24,18 @@ from softprune.training.rate import Rate
 class Task(LightningModule):
     """Trains ``config.network`` for ``config.epochs`` of ``batches`` steps each."""
 
-    def __init__(self, config: Config, classes: int, channels: int, batches: int) -> None:
+    def __init__(self, config: Config, classes: int, shape: tuple[int, ...], batches: int) -> None:
         super().__init__()
         settings.check(config)
         self.config = config
         self.batches = batches
         self.rate = Rate.of(config, batches)
-        self.network = names.NETWORKS.find(config.network).build(classes, channels)
+        self.network = names.NETWORKS.find(config.network).build(classes, shape)
         if config.precision == "64-true":
             self.network.double()  # before Lightning does, which loads checkpoints first
         self._loss = torch.compile(self.loss) if config.compile else self.loss
         self.pruner: sp.Pruner | None = None
-        self._validated = torch.zeros(3)  # Σ loss, correct images, images
+        self._validated = torch.zeros(3)  # Σ loss, correct predictions, predictions
 
     @property
     def steps(self) -> int:
@@ -57,14 +57,20 @@ class Task(LightningModule):
         for child in self.network.children():
             if isinstance(child, nn.Sequential):
                 fully_shard(child, mesh=mesh)
+            elif isinstance(child, nn.ModuleList):
+                for block in child:
+                    fully_shard(block, mesh=mesh)
         fully_shard(self.network, mesh=mesh)
 
     def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
         return self._loss(*batch)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """What training minimises, and all that is compiled: validation would be compiled again for its last batch."""
-        return nn.functional.cross_entropy(self.network(x), y, label_smoothing=self.config.label_smoothing)
+        """What training minimises, and all that is compiled: validation would be compiled again for its last batch.
+
+        An image has one label, a window of text one for each of its tokens."""
+        logits = self.network(x).flatten(0, -2)
+        return nn.functional.cross_entropy(logits, y.flatten(), label_smoothing=self.config.label_smoothing)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         x, y = batch
@@ -72,21 +78,22 @@ class Task(LightningModule):
             if isinstance(self.network, FSDPModule):
                 self.network(x)  # which gathers weights, all processes together
             return
-        logits = self.network(x)
+        logits, y = self.network(x).flatten(0, -2), y.flatten()
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # half precision has three digits
         loss = nn.functional.cross_entropy(logits, y, reduction="sum")
         self._validated += torch.stack([loss.float(), (logits.argmax(1) == y).sum().float(), loss.new_tensor(len(y))])
 
     def on_validation_epoch_start(self) -> None:
-        """Summed here over batches and processes: Lightning would average the number of images over processes, and
-        round it."""
+        """Summed here over batches and processes: Lightning would average the number of predictions over processes,
+        and round it."""
         self._validated = torch.zeros(3, device=self.device)
 
     def on_validation_epoch_end(self) -> None:
         total = self.trainer.strategy.reduce(self._validated, reduce_op="sum")
         assert isinstance(total, Tensor)
-        loss, correct, images = total.unbind()
-        self.log("val_loss", loss / images)
-        self.log("accuracy", correct / images, prog_bar=True)
+        loss, correct, predictions = total.unbind()
+        self.log("val_loss", loss / predictions)
+        self.log("accuracy", correct / predictions, prog_bar=True)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Optimizer, learning-rate schedule and pruner. A threshold that is trained comes first, since the optimizer
@@ -101,14 +108,18 @@ class Task(LightningModule):
         scheduler = LambdaLR(optimizer, lambda step: rate(step))  # of a function, LambdaLR saves nothing
         if method.build:
             threshold = trained or method.build(replace(asked, lr_scheduler=scheduler))
-            gradient = names.GRADIENTS.find(config.gradient).build() if config.gradient else None
-            self.pruner = sp.Pruner(params, optimizer, threshold=threshold, gradient=gradient)
+            prox, gradient = names.prox(config), names.gradient(config)
+            self.pruner = sp.Pruner(params, optimizer, threshold=threshold, prox=prox, gradient=gradient)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _optimizer(self, trained: sp.Trainable | None) -> Optimizer:
         """Parameters are given with their names, which reports and checkpoints then have."""
         config = self.config
-        groups: list[dict[str, Any]] = [{"params": list(self.network.named_parameters())}]
+        named = list(self.network.named_parameters())
+        groups: list[dict[str, Any]] = [{"params": named}]
+        if not config.decay_vectors:
+            matrices, vectors = ([(name, p) for name, p in named if (p.ndim < 2) == flat] for flat in (False, True))
+            groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
         if trained is not None:
             decay = config.weight_decay if config.threshold_decay is None else config.threshold_decay
             own = {} if config.blend_decay is None else {"b": config.blend_decay}

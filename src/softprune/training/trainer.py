@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 from softprune.errors import ConfigError, UserError
 from softprune.recipes.config import Config
+from softprune.training import names
 from softprune.training.checkpoint import AtomicCheckpointIO
 from softprune.training.launch import check_nodes, check_processes
 from softprune.training.recorder import Bar, interval
@@ -42,6 +43,7 @@ def training(
         config,
         strategy=_strategy(config),
         max_steps=task.steps,
+        gradient_clip_val=config.clip,
         val_check_interval=task.batches,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
@@ -67,8 +69,9 @@ def rehearse(config: Config) -> None:
 
 def on_meta(config: Config) -> Optimizer:
     """The optimizer of a run, with its pruner, of a network without memory."""
+    shape = names.NETWORKS.find(config.network).smoke
     with torch.device("meta"):
-        return Task(config, classes=10, channels=3, batches=1).configure_optimizers()["optimizer"]
+        return Task(config, classes=10, shape=shape, batches=1).configure_optimizers()["optimizer"]
 
 
 def _launched(config: Config, **options: Any) -> Trainer:
