@@ -1,9 +1,9 @@
-"""What the figures of docs/results.md share: axes, colours, accuracy against density."""
+"""What the figures of docs/results.md share: axes, colours, accuracy or loss against density."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -13,15 +13,17 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from results import CHANCE, Series, trained_ones
+from results import CHANCE, Outcome, Series, trained_ones
 from softprune.training.plots import save as write
+
+Quantity = tuple[str, Callable[[Outcome], float]]  # what it is called on an axis, and how it is got
 
 COLORS = {
     "S-LATS": "C0",
     "STDS": "C1",
     "sine": "C1",
     "LATS": "C2",
-    "TargetSparsity": "C3",
+    "TargetSparsity, soft": "C3",
     "STR": "C4",
     "STR-GS": "C5",
     "GPO": "C6",
@@ -30,28 +32,38 @@ COLORS = {
     "PGH, β = 0.1": "C2",
     "PGH, β = 1e-5": "C3",
     "PGH, β = 1e-10": "C4",
+    "magnitude pruning": "C7",
+    "TargetSparsity before: soft, at the end": "C0",
+    "TargetSparsity: p = 4, at 75%": "C3",
 }
-OPEN = {"TargetSparsity": {"marker": "s", "ms": 7, "mfc": "none"}}  # lies upon S-LATS
+OPEN = {"TargetSparsity, soft": {"marker": "s", "ms": 7, "mfc": "none"}}  # lies upon S-LATS
 
 
-def frontier(axes: Axes, methods: dict[str, Series], dense: Sequence[float] = ()) -> None:
+ACCURACY: Quantity = ("accuracy (%)", lambda run: 100 * run.accuracy)
+LOSS: Quantity = ("validation loss (nats a byte)", lambda run: run.loss)
+
+
+def frontier(
+    axes: Axes, methods: dict[str, Series], dense: Sequence[Outcome] = (), quantity: Quantity = ACCURACY
+) -> None:
     """Accuracy against density, both as means, with the deviation of the accuracy; runs at chance are left out."""
+    name_of_value, value = quantity
     for name, series in methods.items():
         points = [good for runs in series.points.values() if (good := trained_ones(runs))]
         lost = sum(map(len, series.points.values())) - sum(map(len, points))
         if points:
             axes.errorbar(
                 [100 * (1 - statistics.fmean(run.sparsity for run in runs)) for runs in points],
-                [100 * statistics.fmean(run.accuracy for run in runs) for runs in points],
-                [100 * statistics.stdev(r.accuracy for r in runs) if len(runs) > 1 else 0 for runs in points],
+                [statistics.fmean(map(value, runs)) for runs in points],
+                [statistics.stdev(map(value, runs)) if len(runs) > 1 else 0 for runs in points],
                 color=COLORS.get(name),
                 capsize=2,
                 label=name + (f" (without {lost} at {CHANCE:.0%})" if lost else ""),
                 **{"marker": "o", "ms": 4, **OPEN.get(name, {})},
             )
     if dense:
-        axes.axhline(100 * statistics.fmean(dense), color="black", lw=0.8, ls="--", label="dense")
-    axes.set(xscale="log", xlabel="weights left (%)", ylabel="accuracy (%)")
+        axes.axhline(statistics.fmean(map(value, dense)), color="black", lw=0.8, ls="--", label="dense")
+    axes.set(xscale="log", xlabel="weights left (%)", ylabel=name_of_value)
     ticks = LogLocator(subs=(1, 1.5, 2, 3, 5, 7))
     axes.xaxis.set(major_locator=ticks, minor_locator=NullLocator(), major_formatter="{x:g}")
     axes.invert_xaxis()

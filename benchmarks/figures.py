@@ -1,16 +1,14 @@
-"""Tables and figures of docs/results.md and README.md, from the runs that `benchmarks/findings.py` made.
+"""Tables and figures of docs/results.md, from the runs that `benchmarks/findings.py` made.
 
     python benchmarks/figures.py            # reads docs/data/findings, draws docs/images/findings-*.png
 
-In both, what stands between `<!-- NAME -->` and `<!-- end -->` is replaced by the table of that name. A finding that
-lacks runs stays as it was.
+A finding that lacks runs stays as it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import re
 import statistics
 from collections.abc import Callable
 from functools import cache
@@ -23,13 +21,12 @@ from drawing import COLORS, frontier, legend, percents, plots, save
 from findings import DECAYS, FINALS, STARTS, TABLES, missing
 from grid import Job
 from networks import layers, mobilenet, spiking
+from pages import IMAGES, RESULTS, fill
 from results import Outcome, Results, accuracies, at_equal_sparsity, side_by_side, sparsities, trained_ones
 from softprune.models import resnet18_cifar
 from softprune.report.markdown import table
 from summary import percent
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGES = [DOCS / "results.md", DOCS.parent / "README.md"]
 TRAINED = {"str": "STR", "str-gs": "STR-GS", "gpo": "GPO"}
 
 
@@ -37,25 +34,24 @@ TRAINED = {"str": "STR", "str-gs": "STR-GS", "gpo": "GPO"}
 
 
 def overview(results: Results, images: Path) -> str:
-    """The README's picture and table: every method, and targets that are met."""
+    """Every method, and targets that are met."""
     targets = results.targets()
-    methods = {"TargetSparsity": targets}
+    methods = {"TargetSparsity, soft": targets}
     methods |= {
         name: results.series(method, "final")
         for method, name in {"slats": "S-LATS", "lats": "LATS", "sine": "STDS"}.items()
     }
     methods |= {name: results.series(method, "threshold_decay") for method, name in TRAINED.items()}
     figure, (left, right) = plots(2)
-    dense = [run.accuracy for run in results.dense()]
-    frontier(left, methods, dense)
+    frontier(left, methods, results.dense())
     left.set_title("ResNet-18 on CIFAR-10")
     for final, runs in targets.points.items():
         curve = percents(results.curve(targets.first(final), "sparsity"))
         right.plot(*curve, label=f"target {runs[0].sparsity:.1%}")
-    right.set(title="TargetSparsity: asked for, and met (seed 0)", xlabel="epoch", ylabel="sparsity (%)")
+    right.set(title="TargetSparsity, soft: asked for, and met (seed 0)", xlabel="epoch", ylabel="sparsity (%)")
     legend(right)
     save(figure, "overview", images)
-    return at_equal_sparsity(methods) + f"\n\nDense: {percent(dense)}."
+    return at_equal_sparsity(methods) + f"\n\nDense: {accuracies(results.dense())}."
 
 
 def lats(results: Results, images: Path) -> str:
@@ -91,7 +87,13 @@ def target(results: Results, images: Path) -> str:
     axes[2].set_ylim(-0.3 * max(solid, default=1.0), 1.1 * max(solid, default=1.0))
     legend(axes[0])
     save(figure, "target", images)
-    head = ["sparsity", "S-LATS: accuracy", "TargetSparsity: accuracy", "spread of its μ", "d in the last 5% of steps"]
+    head = [
+        "sparsity",
+        "S-LATS: accuracy",
+        "TargetSparsity, soft: accuracy",
+        "spread of its μ",
+        "d in the last 5% of steps",
+    ]
     return table(head, rows)
 
 
@@ -242,22 +244,15 @@ FINDINGS: dict[str, tuple[Callable[[Results, Path], str], list[str]]] = {  # and
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=Path, default=TABLES)
-    parser.add_argument("--images", type=Path, default=DOCS / "images")
-    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES)
+    parser.add_argument("--images", type=Path, default=IMAGES)
+    parser.add_argument("--pages", type=Path, nargs="+", default=[RESULTS])
     options = parser.parse_args()
     results = Results(options.tables)
-    texts = {page: page.read_text() for page in options.pages}
     for name, (finding, sections) in FINDINGS.items():
         if lacking := [section for section in sections if missing(section, results.tables.runs)]:
             print(f"\n{name} lacks runs: `python benchmarks/findings.py --only {' '.join(lacking)}` makes them")
             continue
-        made = finding(results, options.images)
-        print(f"\n{name}\n\n{made}")
-        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        for page, text in texts.items():
-            texts[page] = place.sub(lambda match, made=made: f"{match[1]}{made}\n{match[2]}", text)
-    for page, text in texts.items():
-        page.write_text(text)
+        fill(options.pages, {name: finding(results, options.images)})
 
 
 if __name__ == "__main__":

@@ -39,13 +39,17 @@ def dense(recipe: str, *more: str) -> list[Job]:
 
 
 def target(rows: list[Row]) -> list[Job]:
-    """The sparsity that S-LATS reached, as a target: both can be compared at one sparsity."""
+    """The sparsity that S-LATS reached, as a target: both can be compared at one sparsity.
+
+    With the prox of S-LATS, and pruning until the end as S-LATS does.
+    """
     found = []
     for row in rows:
         job = Job(row["job"])
         if job.recipe == "cifar10/slats" and set(job.changes) == {"final", "seed"}:
             final, seed = job.changes["final"], job.changes["seed"]
-            found.append(Job(f"cifar10/slats final={final} target={float(row['sparsity']):.4f} seed={seed}"))
+            aim = f"target={float(row['sparsity']):.4f} power=1 arrive=1"
+            found.append(Job(f"cifar10/slats final={final} {aim} seed={seed}"))
     return found
 
 

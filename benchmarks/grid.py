@@ -1,10 +1,10 @@
 """Many runs of the command's recipes on one GPU, a few at a time; what is done already is not done again.
 
-A small network's step is bound by the host, so several processes share the GPU, each with the images in memory; five
-of them under CUDA's MPS (`nvidia-cuda-mps-control -d`) do a quarter more than three without it, and fill an H200:
+A small network's step is bound by the host, so several processes share the GPU, each with the data in memory; five of
+them under CUDA's MPS (`nvidia-cuda-mps-control -d`) do a quarter more than three without it, and fill an H200:
 eight do no more. A spiking network fills it alone. A folder of three tables takes what comes out, as it comes:
 
-    runs.csv      a run each: what it was, accuracy, sparsity, how constant the penalty was
+    runs.csv      a run each: what it was, accuracy, sparsity, validation loss, how constant the penalty was
     layers.csv    a layer each: size, zeros, threshold                  (of the first seed)
     curves.csv    a point each: sparsity, threshold, penalty, accuracy  (of the first seed)
 
@@ -20,14 +20,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback
 
-from softprune import data, recipes
-from softprune.training import history
+from softprune import recipes
+from softprune.data import Dataset
+from softprune.recipes.config import Config
+from softprune.training import history, names
 from softprune.training.recorder import interval
 from softprune.training.run import Run
 from summary import constancy
@@ -40,6 +43,7 @@ FIELDS = {
         "job",
         "accuracy",
         "sparsity",
+        "validation loss",
         "threshold",
         "zeroed",
         "spread",
@@ -51,7 +55,7 @@ FIELDS = {
         "device",
     ),
     "layers": ("job", "layer", "parameters", "zeros", "threshold"),
-    "curves": ("job", "step", "sparsity", "threshold", "penalty", "accuracy", "pull", "k"),
+    "curves": ("job", "step", "sparsity", "threshold", "penalty", "accuracy", "val_loss", "pull", "k"),
 }
 POINTS = 50  # of a curve
 
@@ -100,14 +104,16 @@ class Tables:
         return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
 
     def _append(self, name: str, rows: Iterable[Row]) -> None:
+        """Below the columns that a table has already, should there be more of them now."""
         path = self.folder / f"{name}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         begin = not path.exists()
+        fields = FIELDS[name] if begin else path.read_text().partition("\n")[0].split(",")
         with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS[name], restval="", lineterminator="\n")
+            writer = csv.DictWriter(file, fields, restval="", lineterminator="\n")
             if begin:
                 writer.writeheader()
-            writer.writerows({key: _short(row.get(key)) for key in FIELDS[name]} for row in rows)
+            writer.writerows({key: _short(row.get(key)) for key in fields} for row in rows)
 
 
 def _short(value: object) -> object:
@@ -146,23 +152,41 @@ class Pull(Callback):
         self.rows.append(row)
 
 
-_images: data.Dataset | None = None
+@dataclass(frozen=True)
+class Places:
+    """Where the data of recipes are: images for those that need a folder, and another text for those that read text;
+    data that are embedded stay."""
+
+    images: Path | None = None
+    text: Path | None = None
+
+    def of(self, config: Config) -> str:
+        entry = names.kind_of_data(config)
+        if entry.kind == "text" and self.text is not None:
+            return f"text:{self.text}"
+        return str(self.images) if entry.name == "FOLDER" and self.images is not None else config.data
+
+
 _compiled: tuple[str, int] | None = None  # the network and the batch of the last run
 
 
-def prepare(folder: Path | None) -> None:
-    """In each process, once: read and decode the images. One thread: the work is the GPU's, or small."""
+def prepare() -> None:
+    """In each process, once. One thread: the work is the GPU's, or small."""
     torch.set_num_threads(1)
-    global _images
-    _images = None if folder is None else data.folder(folder)
 
 
-def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
+@cache
+def dataset(network: str, where: str, image_size: int | None) -> Dataset:
+    """In each process, once for each network: images are decoded, text is read."""
+    return names.dataset(Config(network=network, data=where, image_size=image_size))
+
+
+def work(job: Job, places: Places) -> tuple[Row, list[Row], list[Row]]:
     config = recipes.get(job.recipe).config.override(job.text.split()[1:])
-    if folder is not None:
-        config = replace(config, data=str(folder))
+    config = replace(config, data=places.of(config))
     if not CUDA:
         config = replace(config, compile=False, precision="32-true")
+    samples = dataset(config.network, config.data, config.image_size)
     global _compiled
     if _compiled != (config.network, config.batch):  # else what is compiled already serves again
         torch.compiler.reset()
@@ -170,7 +194,7 @@ def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
     begin, pull = time.perf_counter(), Pull()
     with tempfile.TemporaryDirectory() as out:
         run = Run.create(Path(out) / "run", config)
-        outcome = run.train(say=lambda _: None, callbacks=[pull], images=_images)
+        outcome = run.train(say=lambda _: None, callbacks=[pull], data=samples)
         points = history.read(run.folder / "history.jsonl")
         complete = run.outcome
     assert complete is not None
@@ -198,17 +222,31 @@ def work(job: Job, folder: Path | None) -> tuple[Row, list[Row], list[Row]]:
     )
 
 
-def run(jobs: Callable[[list[Row]], Sequence[Job]], folder: Path | None, tables: Tables, processes: int) -> None:
-    """Do what ``jobs`` asks for and the tables lack; ``jobs`` sees the runs done, and is asked again after each."""
+def run(
+    jobs: Callable[[list[Row]], Sequence[Job]],
+    folder: Path | None,
+    tables: Tables,
+    processes: int,
+    text: Path | None = None,
+) -> None:
+    """Do what ``jobs`` asks for and the tables lack; ``jobs`` sees the runs done, and is asked again after each.
+
+    Args:
+        jobs: the runs done -> the runs wanted.
+        folder: of the images, for recipes that need one.
+        tables: take what comes out.
+        processes: at a time.
+        text: a file or folder of text, for recipes that read text; their own when None.
+    """
     known = {row["job"] for row in tables.runs}
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, prepare, (folder,)) as pool:
+    with ProcessPoolExecutor(processes, spawn, prepare) as pool:
         waiting = {}
         while True:
             for job in jobs(tables.runs):
                 if job.text not in known:
                     known.add(job.text)
-                    waiting[pool.submit(work, job, folder)] = job
+                    waiting[pool.submit(work, job, Places(folder, text))] = job
             if not waiting:
                 return
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:
@@ -220,6 +258,7 @@ def run(jobs: Callable[[list[Row]], Sequence[Job]], folder: Path | None, tables:
                     continue
                 tables.add(row, layers, curve)
                 print(
-                    f"{row['accuracy']:.2%} at {row['sparsity']:.2%} in {row['seconds']:.0f} s: {row['job']}",
+                    f"{row['accuracy']:.2%}, loss {row['validation loss']:.4f} at {row['sparsity']:.2%} in "
+                    f"{row['seconds']:.0f} s: {row['job']}",
                     flush=True,
                 )

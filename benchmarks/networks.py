@@ -84,7 +84,7 @@ def mobilenet(results: Results, images: Path) -> str:
         for value, runs in series.points.items():
             rows.append([f"{name}, {letter} = {value:g}", accuracies(runs), sparsities(runs)])
     figure, (axes,) = plots(1)
-    frontier(axes, {name: series for (name, _), series in methods.items()}, [run.accuracy for run in dense])
+    frontier(axes, {name: series for (name, _), series in methods.items()}, dense)
     save(figure, "mobilenet", images)
     return table(["method", "accuracy", "sparsity"], rows)
 
@@ -110,7 +110,7 @@ def spiking(results: Results, images: Path) -> str:
         for label, runs in groups
     ]
     figure, axes = plots(3)
-    frontier(axes[0], methods, [run.accuracy for run in dense])
+    frontier(axes[0], methods, dense)
     for one, field, unit, scale in (
         (axes[1], "firing rate", "%", 100),
         (axes[2], "synaptic operations", "millions an image", 1e-6),

@@ -1,4 +1,4 @@
-"""What `benchmarks/findings.py` measured, by method, and in tables."""
+"""What `benchmarks/findings.py` and `benchmarks/beyond.py` measured, by method, and in tables."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Outcome:
     sparsity: float
     zeroed: int
     job: str
+    loss: float = math.nan  # in validation; the findings on CIFAR-10 have none
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,13 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.tables = Tables(folder)
         self.outcomes = [
-            Outcome(float(row["accuracy"]), float(row["sparsity"]), int(row["zeroed"]), row["job"])
+            Outcome(
+                float(row["accuracy"]),
+                float(row["sparsity"]),
+                int(row["zeroed"] or 0),
+                row["job"],
+                float(row.get("validation loss", math.nan)),
+            )
             for row in self.tables.runs
         ]
 

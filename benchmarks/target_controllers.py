@@ -4,8 +4,9 @@
 
 Variants of the rule, made by the constants of softprune/thresholds/odds.py, against LATS with the D that ends at the
 same sparsity (found by up to eight runs: what a user does by hand today), with little weight decay and with much: under
-much, hidden weights shrink, and sparsity rises, while the threshold stands still. A row is one run; a second start
-does only what is missing. `jump` is by how much of itself the last step moves the threshold.
+much, hidden weights shrink, and sparsity rises, while the threshold stands still. All have the soft threshold and prune
+until the end, as LATS does. A row is one run; a second start does only what is missing. `jump` is by how much of itself
+the last step moves the threshold.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def run(threshold, decay: float, seed: int) -> dict[str, float]:
     steps = EPOCHS * (len(x) // BATCH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=decay)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    pruner = sp.Pruner(sp.select(model), optimizer, threshold=threshold(steps, scheduler))
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=threshold(steps, scheduler), prox=sp.SoftThreshold())
     penalties, thresholds = [], []
     for _ in range(EPOCHS):
         for indices in torch.randperm(len(x)).split(BATCH)[: len(x) // BATCH]:
@@ -96,7 +97,9 @@ def job(key: tuple[str, float, float, int]) -> dict[str, object]:
         result = lats(target, decay, seed)
     else:
         TargetRule.fit = replace(FIT, **VARIANTS[variant])
-        result = run(lambda steps, scheduler: sp.TargetSparsity(target, steps, lr_scheduler=scheduler), decay, seed)
+        result = run(
+            lambda steps, scheduler: sp.TargetSparsity(target, steps, arrive=1.0, lr_scheduler=scheduler), decay, seed
+        )
     return {"variant": variant, "decay": decay, "target": target, "seed": seed, **result}
 
 

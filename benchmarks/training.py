@@ -26,7 +26,7 @@ from image_pipeline import make_images
 from softprune import data, recipes
 from softprune.recipes.config import Config
 from softprune.training.run import Run
-from softprune.training.stream import Images
+from softprune.training.stream import Samples
 from softprune.training.task import Task
 from softprune.training.trainer import build, quieten
 
@@ -87,7 +87,7 @@ def imagenet(steps: int, batch: int, workers: int) -> dict[str, object]:
         files = data.folder(Path(out), size=size)
         config = replace(config, epochs=-(-steps // (len(files.train) // batch)))
         seconds = {
-            "files": train(Images(config, files), steps),
+            "files": train(Samples(config, files), steps),
             "device": train(Kept(config, files), steps),
         }
     return {
@@ -98,7 +98,7 @@ def imagenet(steps: int, batch: int, workers: int) -> dict[str, object]:
     }
 
 
-class Kept(Images):
+class Kept(Samples):
     """The first batches, on the device, again and again."""
 
     def train_dataloader(self) -> DataLoader:
@@ -106,11 +106,11 @@ class Kept(Images):
         return DataLoader(list(islice(cycle(batches), self.config.epochs * self.batches())), batch_size=None)
 
 
-def train(module: Images, steps: int) -> float:
+def train(module: Samples, steps: int) -> float:
     """Seconds a step of the command's own task and loaders."""
     seed_everything(0, verbose=False)
-    config, images = module.config, module.images
-    task = Task(config, len(images.classes), images.shape[0], module.batches())
+    config, images = module.config, module.data
+    task = Task(config, len(images.classes), images.shape, module.batches())
     clock = Clock(max(1, steps // 5))
     trainer = build(config, max_steps=steps, limit_val_batches=0, use_distributed_sampler=False, callbacks=[clock])
     trainer.fit(task, module)

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+import beyond
+import beyond_tables
 import figures
 import findings
 import grid
+import short_runs
 from grid import Job, Tables
+from pages import README, RESULTS
 from results import BEYOND, Outcome, Series, accuracies, at_equal_sparsity, log_odds
+from softprune import recipes
 from softprune.thresholds.odds import odds, share
 
-ROOT = Path(__file__).parent.parent
+PAGES = [RESULTS, README]
 
 
 def outcome(accuracy: float, sparsity: float, seed: int) -> Outcome:
@@ -68,19 +73,36 @@ def test_a_grid_does_only_what_is_missing(tmp_path, capfd):
     assert any(row["pull"] for row in tables.curve(names[1]))
 
 
-def test_the_pages_say_what_the_tables_say(tmp_path, monkeypatch):
-    copies = [tmp_path / page.name for page in figures.PAGES]
-    for copy, page in zip(copies, figures.PAGES, strict=True):
+@pytest.fixture
+def copies(tmp_path):
+    made = [tmp_path / page.name for page in PAGES]
+    for copy, page in zip(made, PAGES, strict=True):
         copy.write_text(page.read_text())
-    monkeypatch.setattr(sys, "argv", ["figures.py", "--images", str(tmp_path), "--pages", *map(str, copies)])
-    figures.main()
-    texts = [copy.read_text() for copy in copies]
-    assert texts == [page.read_text() for page in figures.PAGES]
-    for name in figures.FINDINGS:
-        (block,) = re.findall(f"<!-- {name} -->\n(.*?)<!-- end -->", "".join(texts), re.DOTALL)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("module", "tables"),
+    [
+        (figures, list(figures.FINDINGS)),
+        (beyond_tables, ["beyond", *(f"beyond {name}" for name in beyond_tables.CASES)]),
+        (short_runs, ["short", "after"]),
+    ],
+    ids=["figures", "beyond", "short"],
+)
+def test_the_pages_say_what_the_tables_say(module, tables, copies, tmp_path, monkeypatch):
+    images = [] if module is short_runs else ["--images", str(tmp_path)]  # it draws none
+    monkeypatch.setattr(sys, "argv", [module.__name__, *images, "--pages", *map(str, copies)])
+    module.main()
+    assert [copy.read_text() for copy in copies] == [page.read_text() for page in PAGES]
+    for name in tables:
+        (block,) = re.findall(f"<!-- {name} -->\n(.*?)<!-- end -->", "".join(map(Path.read_text, copies)), re.DOTALL)
         assert block.startswith("| ")
         assert block.count("<!--") == 0
-    for page in figures.PAGES:
+
+
+def test_pictures_of_the_pages_exist():
+    for page in PAGES:
         for image in re.findall(r"\]\(([a-z/]*images/.*?)\)", page.read_text()):
             assert (page.parent / image).exists()
 
@@ -104,3 +126,25 @@ def test_the_tables_hold_every_run_of_every_finding_once():
     rows = Tables(findings.TABLES).runs
     wanted = {job.text for section in findings.SECTIONS.values() for job in section(rows)}
     assert sorted(row["job"] for row in rows) == sorted(wanted)
+
+
+def test_the_tables_hold_every_run_beyond_the_paper_once():
+    wanted = [job.text for section in beyond.SECTIONS.values() for job in section]
+    assert sorted(row["job"] for row in Tables(beyond.TABLES).runs) == sorted(wanted)
+
+
+def test_the_table_holds_every_short_run_once():
+    rows = short_runs.read(short_runs.TABLE)
+    assert short_runs.missing(rows) == []
+    assert len(rows) == len(short_runs.missing([]))
+
+
+def test_the_name_of_a_run_repeats_it():
+    """Whatever defaults a target has later, the name says its prox and its arrival."""
+    for folder in (findings.TABLES, beyond.TABLES):
+        for row in Tables(folder).runs:
+            job = Job(row["job"])
+            config = recipes.get(job.recipe).config.override(job.text.split()[1:])
+            if "target" in job.changes:
+                assert config.arrive is not None
+                assert config.power is not None or config.method == "gmp"
