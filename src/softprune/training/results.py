@@ -65,7 +65,8 @@ def _markdown(folder: Folder, config: Config, report: sp.Report, measured: Measu
 def _remarks(report: sp.Report, rows: list[history.Row]) -> list[str]:
     remarks = []
     if penalties := [row["penalty"] for row in history.curve(rows, "penalty")]:
-        remarks.append(f"The implied L1 penalty was {statistics.fmean(penalties):.4g} on average over the run.")
+        median = statistics.median(penalties)  # while a target is held, d moves a little either way at tiny rates
+        remarks.append(f"The implied L1 penalty was {median:.4g} (median over the run).")
     if report.dropped is not None:
         remarks.append(
             "Weights dropped (that became zero) and regrown are those of the last epoch, or of its part after a resume."
