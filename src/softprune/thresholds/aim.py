@@ -85,6 +85,7 @@ class AimRule(Rule):
         self.cells = cells(weights, aim.target, aim.budget, aim.flops, owner)
         self.guard = Guard(weights, aim.min_density, owner)
         self.guard.refuse_impossible(self.cells)
+        self.total = math.fsum(map(self.mass, self.cells))
         self.d = [0.0] * len(self.cells)  # before caps
         self.landed = 0  # the step that reached the target, once it is made
         self.hold = Hold(len(self.cells), aim.pause)
@@ -140,6 +141,7 @@ class AimRule(Rule):
         elif self.landed and self._missed(self._sparsity()):
             self._look(step, self.hold.rate)
             self._spread()
+        missed = self._missed(reached := self._sparsity())  # counted by all processes, before each looks at its part
         if not self.landed:
             warnings.warn(
                 f"Pruning ends after {step} of {aim.steps} steps, before its target {aim.target:.4g}. "
@@ -149,7 +151,7 @@ class AimRule(Rule):
             )
         elif any(theta.isnan().any() for theta in self.weights.pairs.thetas):
             warnings.warn("Pruning ends with weights that are NaN, which no target counts.", stacklevel=6)
-        elif self._missed(reached := self._sparsity()):
+        elif missed:
             warnings.warn(
                 f"Pruning ends at {reached:.2%}, not at its target {self._wanted():.2%}: many weights have the same "
                 "size, as in half precision.",
@@ -161,8 +163,7 @@ class AimRule(Rule):
 
     def _wanted(self) -> float:
         """The sparsity of all cells together; a budget may differ from the target a little."""
-        zeros = math.fsum(cell.target * self.mass(cell) for cell in self.cells)
-        return zeros / math.fsum(map(self.mass, self.cells))
+        return math.fsum(cell.target * self.mass(cell) for cell in self.cells) / self.total
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """The thresholds that zero these shares of the cells now. A cell with too many NaNs keeps its threshold."""
@@ -189,10 +190,10 @@ class AimRule(Rule):
 
     def _sparsity(self) -> float:
         alive = self.alive()
-        return 1 - math.fsum(cell.sum(alive) for cell in self.cells) / math.fsum(map(self.mass, self.cells))
+        return 1 - math.fsum(cell.sum(alive) for cell in self.cells) / self.total
 
     def _one_weight(self) -> float:
-        return max(max(cell.counts) for cell in self.cells) / math.fsum(map(self.mass, self.cells))
+        return max(max(cell.counts) for cell in self.cells) / self.total
 
     # -- state: numbers by name, and lists of them, one for each cell or parameter -------------------------------
 

@@ -131,7 +131,7 @@ class TargetRule(AimRule):
         zeros = (
             self.mass(c) * odds.forecast(s, x, annealed, self.fit) for c, s in zip(self.cells, standings, strict=True)
         )
-        return math.fsum(zeros) / math.fsum(map(self.mass, self.cells))
+        return math.fsum(zeros) / self.total
 
     def numbers(self) -> dict[str, float]:
         return {**self.clock.numbers(), **super().numbers()}
