@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 
 import grid
-from grid import CUDA, Job, Tables
+from grid import Job, Tables
 
 TABLES = Path(__file__).parent.parent / "docs" / "data" / "beyond"
 
@@ -98,16 +98,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=Path, help="CIFAR-10: a folder with train/ and test/ class folders")
     parser.add_argument("--text", type=Path, help="a folder of source code; Python's standard library when left out")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
-    parser.add_argument("--tables", type=Path, default=TABLES)
-    parser.add_argument("--processes", type=int, default=3 if CUDA else 1)
-    parser.add_argument("--list", action="store_true", help="say what is missing, and do nothing")
-    options = parser.parse_args()
+    options = grid.options(parser, SECTIONS, TABLES)
     tables = Tables(options.tables)
     jobs = [job for name in options.only for job in SECTIONS[name]]
     if options.list:
-        done = {row["job"] for row in tables.runs}
-        print("\n".join(job.text for job in jobs if job.text not in done))
+        print("\n".join(job.text for job in grid.missing(jobs, tables.runs)))
     else:
         grid.run(lambda rows: jobs, options.images, tables, options.processes, options.text)
 

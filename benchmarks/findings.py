@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 
 import grid
-from grid import CUDA, Job, Row, Tables
+from grid import Job, Row, Tables
 
 TABLES = Path(__file__).parent.parent / "docs" / "data" / "findings"
 SEEDS = (0, 1, 2)
@@ -113,18 +113,13 @@ SECTIONS: dict[str, Callable[[list[Row]], list[Job]]] = {
 
 def missing(section: str, rows: list[Row]) -> list[Job]:
     """What is to be done, given the runs done."""
-    done = {row["job"] for row in rows}
-    return [job for job in SECTIONS[section](rows) if job.text not in done]
+    return grid.missing(SECTIONS[section](rows), rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="CIFAR-10: a folder with train/ and test/ class folders")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
-    parser.add_argument("--tables", type=Path, default=TABLES)
-    parser.add_argument("--processes", type=int, default=3 if CUDA else 1)
-    parser.add_argument("--list", action="store_true", help="say what is missing, and do nothing")
-    options = parser.parse_args()
+    options = grid.options(parser, SECTIONS, TABLES)
     tables = Tables(options.tables)
 
     def jobs(rows: list[Row]) -> list[Job]:

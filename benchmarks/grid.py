@@ -13,6 +13,7 @@ Killed at any moment, a grid loses only the runs that were under way.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import multiprocessing
 import tempfile
@@ -220,6 +221,21 @@ def work(job: Job, places: Places) -> tuple[Row, list[Row], list[Row]]:
         [{"job": job.text, "layer": layer["name"], **layer} for layer in layers],
         [{"job": job.text, **point} for point in sorted(thinned, key=lambda point: point["step"])],
     )
+
+
+def options(parser: argparse.ArgumentParser, sections: Iterable[str], tables: Path) -> argparse.Namespace:
+    """Those of every script that runs a grid, beside its own."""
+    parser.add_argument("--only", nargs="+", choices=sections, default=list(sections), metavar="SECTION")
+    parser.add_argument("--tables", type=Path, default=tables)
+    parser.add_argument("--processes", type=int, default=3 if CUDA else 1)
+    parser.add_argument("--list", action="store_true", help="say what is missing, and do nothing")
+    return parser.parse_args()
+
+
+def missing(jobs: Iterable[Job], rows: Iterable[Row]) -> list[Job]:
+    """What is to be done, given the runs done."""
+    done = {row["job"] for row in rows}
+    return [job for job in jobs if job.text not in done]
 
 
 def run(

@@ -8,18 +8,19 @@ The pruner sits on the module's optimizer, so Lightning's checkpoints carry its 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
 import torch
-from torch import nn
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
 import softprune as sp
-from softprune.errors import ArgumentError, ArgumentTypeError, needs
+from softprune.attach.future import foreseen
+from softprune.errors import ArgumentError, needs
 from softprune.prox.gradient import Gradient
 from softprune.pruner import registry
+from softprune.pruner.plan import Build, Plan, Thresholds
 from softprune.report.measurements import measurements
 
 needs("lightning.pytorch", "Lightning", "softprune.lightning")
@@ -30,7 +31,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler  # noqa: E
 _built: WeakSet[sp.Pruner] = WeakSet()  # by callbacks
 
 
-class PruningCallback(Callback):
+class PruningCallback(Callback, Plan):
     """Builds a pruner when training starts, logs what it does, prints a report at the end.
 
     Give a ``target``, a ``threshold``, or ``build(params, steps) -> threshold`` where it depends on the number of
@@ -56,34 +57,21 @@ class PruningCallback(Callback):
 
     def __init__(
         self,
-        threshold: sp.Threshold | Callable[[int], float] | None = None,
+        threshold: Thresholds | None = None,
         *,
         target: float | None = None,
-        build: Callable[[Mapping[str, nn.Parameter], int], sp.Threshold | Callable[[int], float]] | None = None,
+        build: Build | None = None,
         prox: sp.Prox | None = None,
         gradient: Gradient | None = None,
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         verbose: bool = True,
     ) -> None:
-        if sum(given is not None for given in (threshold, target, build)) > 1:
+        Plan.__init__(self, threshold, target, build, prox, gradient, include, exclude)
+        if self.given > 1:
             raise ArgumentError(
                 "`PruningCallback` takes one of `target`, `threshold` and `build`. Leave the others out."
             )
-        if isinstance(threshold, int | float):
-            raise ArgumentTypeError(
-                f"`PruningCallback(threshold=...)` must be a schedule or a threshold. Got {threshold}: write "
-                f"`PruningCallback(target={threshold})` for a sparsity."
-            )
-        if target is not None:
-            sp.TargetSparsity(target, steps=1)  # refuses what is no target
-        self.threshold = threshold
-        self.target = target
-        self.build = build
-        self.prox = prox
-        self.gradient = gradient
-        self.include = include
-        self.exclude = exclude
         self.verbose = verbose
         self.pruner: sp.Pruner | None = None
         self.report: sp.Report | None = None
@@ -102,7 +90,7 @@ class PruningCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The optimizer exists, and its state is not restored yet."""
-        if self.threshold is None and self.target is None and self.build is None:
+        if not self.given:
             return
         if len(trainer.optimizers) != 1:
             raise ArgumentError(
@@ -110,20 +98,9 @@ class PruningCallback(Callback):
                 "build a `softprune.Pruner` in `configure_optimizers` instead."
             )
         params = sp.select(pl_module, self.include, self.exclude)
-        threshold = self._threshold(params, trainer, pl_module)
         optimizer = trainer.optimizers[0]
-        self.pruner = sp.Pruner(params, optimizer, threshold=threshold, prox=self.prox, gradient=self.gradient)
+        self.pruner = self.begin(params, optimizer, lambda: _steps(trainer, pl_module), _scheduler(trainer))
         _built.add(self.pruner)
-
-    def _threshold(
-        self, params: Mapping[str, nn.Parameter], trainer: Trainer, module: LightningModule
-    ) -> sp.Threshold | Callable[[int], float]:
-        if self.target is not None:
-            return sp.TargetSparsity(self.target, _steps(trainer, module), lr_scheduler=_foreseen(trainer))
-        if self.build is not None:
-            return self.build(params, _steps(trainer, module))
-        assert self.threshold is not None
-        return self.threshold
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A module may build its own pruner as late as in its ``on_fit_start``."""
@@ -183,11 +160,10 @@ class PruningCallback(Callback):
             print(self.report)
 
 
-def _foreseen(trainer: Trainer) -> LRScheduler | None:
+def _scheduler(trainer: Trainer) -> LRScheduler | None:
     """The learning-rate scheduler, if it steps with the optimizer and its learning rates are known in advance."""
     configs = [c for c in trainer.lr_scheduler_configs if (c.interval, c.frequency) == ("step", 1)]
-    found = configs[0].scheduler if len(configs) == 1 == len(trainer.lr_scheduler_configs) else None
-    return found if isinstance(found, LRScheduler) and not isinstance(found, ReduceLROnPlateau) else None
+    return foreseen(configs[0].scheduler) if len(configs) == 1 == len(trainer.lr_scheduler_configs) else None
 
 
 def _steps(trainer: Trainer, module: LightningModule) -> int:

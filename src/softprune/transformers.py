@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 import softprune as sp
-from softprune.attach.future import rewound
+from softprune.attach.future import foreseen, rewound
 from softprune.attach.state import take
 from softprune.attach.wrappers import unwrap_optimizer
-from softprune.errors import ArgumentError, ArgumentTypeError, needs
+from softprune.errors import ArgumentError, needs
 from softprune.prox.gradient import Gradient
 from softprune.pruner import registry
+from softprune.pruner.plan import Build, Plan, Thresholds
 from softprune.report.measurements import measurements
 
 needs("transformers", "Transformers", "softprune.transformers", extra="transformers")
@@ -38,7 +38,7 @@ NOTICEABLE = 1e-3  # a difference in sparsity
 _built: WeakKeyDictionary[sp.Pruner, ref[TrainerState]] = WeakKeyDictionary()  # by callbacks, and in which training
 
 
-class PruningCallback(TrainerCallback):
+class PruningCallback(TrainerCallback, Plan):
     """Builds a pruner when training begins, logs what it does, prints a report and detaches it at the end.
 
     Give a ``target``, a ``threshold``, or ``build(params, steps) -> threshold`` where it depends on the number of
@@ -70,32 +70,19 @@ class PruningCallback(TrainerCallback):
 
     def __init__(
         self,
-        threshold: sp.Threshold | Callable[[int], float] | None = None,
+        threshold: Thresholds | None = None,
         *,
         target: float | None = None,
-        build: Callable[[Mapping[str, nn.Parameter], int], sp.Threshold | Callable[[int], float]] | None = None,
+        build: Build | None = None,
         prox: sp.Prox | None = None,
         gradient: Gradient | None = None,
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         verbose: bool = True,
     ) -> None:
-        if sum(given is not None for given in (threshold, target, build)) != 1:
+        Plan.__init__(self, threshold, target, build, prox, gradient, include, exclude)
+        if self.given != 1:
             raise ArgumentError("`PruningCallback` takes a `target`, a `threshold` or a `build`. Give one of them.")
-        if isinstance(threshold, int | float):
-            raise ArgumentTypeError(
-                f"`PruningCallback(threshold=...)` must be a schedule or a threshold. Got {threshold}: write "
-                f"`PruningCallback(target={threshold})` for a sparsity."
-            )
-        if target is not None:
-            sp.TargetSparsity(target, steps=1)  # refuses what is no target
-        self.threshold = threshold
-        self.target = target
-        self.build = build
-        self.prox = prox
-        self.gradient = gradient
-        self.include = include
-        self.exclude = exclude
         self.verbose = verbose
         self.pruner: sp.Pruner | None = None
         self.report: sp.Report | None = None
@@ -119,22 +106,14 @@ class PruningCallback(TrainerCallback):
         params, optimizer = sp.select(model, self.include, self.exclude), unwrap_optimizer(optimizer)
         saved = _saved(params, optimizer) if state.global_step else {}
         _make_way(params, state)
-        threshold = self._threshold(params, state.max_steps, _foreseen(lr_scheduler, state))
-        self.pruner = sp.Pruner(params, optimizer, threshold=threshold, prox=self.prox, gradient=self.gradient)
+        scheduler = foreseen(lr_scheduler)
+        if scheduler is not None and state.global_step:
+            scheduler = rewound(scheduler)
+        self.pruner = self.begin(params, optimizer, lambda: state.max_steps, scheduler)
         _built[self.pruner] = ref(state)
         if saved:
             self.pruner.load_state_dict(saved)
         self._training = True
-
-    def _threshold(
-        self, params: Mapping[str, nn.Parameter], steps: int, lr_scheduler: LRScheduler | None
-    ) -> sp.Threshold | Callable[[int], float]:
-        if self.target is not None:
-            return sp.TargetSparsity(self.target, steps, lr_scheduler=lr_scheduler)
-        if self.build is not None:
-            return self.build(params, steps)
-        assert self.threshold is not None
-        return self.threshold
 
     def on_log(
         self,
@@ -227,13 +206,6 @@ def _make_way(params: Mapping[str, nn.Parameter], state: TrainerState) -> None:
     for pruner in {registry.pruner_of(p) for p in params.values()} & set(_built):
         if _built[pruner]() is not state:
             registry.make_way(pruner)
-
-
-def _foreseen(lr_scheduler: Any, state: TrainerState) -> LRScheduler | None:
-    """The learning-rate scheduler as it is when training begins, if its learning rates are known in advance."""
-    if not isinstance(lr_scheduler, LRScheduler) or isinstance(lr_scheduler, ReduceLROnPlateau):
-        return None
-    return rewound(lr_scheduler) if state.global_step else lr_scheduler
 
 
 def _of_the_best(sparsities: Sequence[float]) -> float:

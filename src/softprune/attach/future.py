@@ -90,6 +90,12 @@ def _copied(lr_scheduler: LRScheduler) -> tuple[LRScheduler, list[dict[str, Any]
         ) from error
 
 
+def foreseen(lr_scheduler: Any) -> LRScheduler | None:
+    """A trainer's scheduler, if its learning rates are known in advance."""
+    known = isinstance(lr_scheduler, LRScheduler) and not isinstance(lr_scheduler, ReduceLROnPlateau)
+    return lr_scheduler if known else None
+
+
 def rewound(lr_scheduler: LRScheduler) -> LRScheduler:
     """A copy of a scheduler as it was before its first step, which moves a copy of the optimizer's param groups: for
     those who meet a scheduler after its state was restored."""
