@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from beyond import CNN, GPT, TABLES, VIT, Network
+from beyond import CNN, GPT, LONG, TABLES, VIT, Network
 from drawing import ACCURACY, LOSS, Quantity, frontier, plots, save
 from pages import IMAGES, README, RESULTS, fill
 from results import Outcome, Results, Series
 from softprune.report.markdown import table
 
-POWERS, ARRIVALS = ("1", "2", "3", "4", "inf"), ("0.5", "0.75", "1")
-NAMES = {"1": "p = 1, soft", "inf": "p = ∞, hard"}
-MOMENTS = {"0.5": "half-way", "0.75": "at 75%", "1": "at the end"}
+POWERS, ARRIVALS = ("1", "1.5", "2", "3", "4", "inf"), ("0.25", "0.5", "0.75", "1")
+NAMES = {p: f"p = {p}" for p in POWERS} | {"1": "p = 1, soft", "inf": "p = ∞, hard"}
+MOMENTS = {"0.25": "at 25%", "0.5": "half-way", "0.75": "at 75%", "1": "at the end"}
 BEFORE, NOW = ("1", "1"), ("4", "0.75")
 MARKS = {BEFORE: " (the default before)", NOW: " (**the default**)"}
 FAR = 10.0  # from magnitude pruning: off the picture
@@ -62,6 +62,7 @@ CASES = {
     "vit": Case(VIT, "ViT, CIFAR-10", ACCURACY, 2, (0.9, 0.97), 0.97),
     "cifar10": Case(CNN, "ResNet-18, CIFAR-10", ACCURACY, 2, (0.95, 0.995), 0.995),
 }
+TWICE_AS_LONG = Case(LONG, "ResNet-18, 30 epochs", ACCURACY, 2, (), 0.995)
 
 
 def every(case: Case, results: Results) -> str:
@@ -71,7 +72,7 @@ def every(case: Case, results: Results) -> str:
     rows = [["dense", "", case.text(case.dense(results)), *[""] * (len(levels) - 1)]]
     rows += [["magnitude pruning", MOMENTS["0.75"], *_cells(case, case.magnitude(results), levels)]]
     rows += [
-        [NAMES.get(p, f"p = {p}") + MARKS.get((p, arrive), ""), MOMENTS[arrive], *_cells(case, one, levels)]
+        [NAMES[p] + MARKS.get((p, arrive), ""), MOMENTS[arrive], *_cells(case, one, levels)]
         for (p, arrive), one in series.items()
         if one.points
     ]
@@ -140,7 +141,8 @@ def main() -> None:
     results = Results(options.tables)
     draw_frontiers(results, options.images)
     draw_powers(results, options.images)
-    made = {f"beyond {name}": every(case, results) for name, case in CASES.items()}
+    cases = {**CASES, "long": TWICE_AS_LONG}
+    made = {f"beyond {name}": every(case, results) for name, case in cases.items()}
     fill(options.pages, {"beyond": overview(results), **made})
 
 
