@@ -101,8 +101,9 @@ def on_device(d: Sequence[float] | Tensor, device: torch.device) -> Tensor:
 
 
 def upload(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers to the device, through pinned memory, without a host sync."""
-    return torch.tensor(values, dtype=dtype, device="cpu").pin_memory().to(device, non_blocking=True)
+    """Numbers to the device; to a GPU through pinned memory, without a host sync."""
+    numbers = torch.tensor(values, dtype=dtype, device="cpu")
+    return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers.to(device)
 
 
 class _Blocks(NamedTuple):

@@ -11,6 +11,7 @@ from torch.distributed import is_available as _distributed_is_available
 
 if _distributed_is_available():
     from torch.distributed.tensor import DTensor, Partial, Replicate
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 else:
     DTensor = None  # type: ignore[assignment, misc]
 
@@ -57,3 +58,25 @@ def _partial(placements: Any) -> list[Any]:
 
 def is_sharded(tensor: Tensor) -> bool:
     return DTensor is not None and isinstance(tensor, DTensor)
+
+
+def extent(tensor: Tensor, dim: int) -> slice:
+    """Where this process's part of a tensor lies along a dimension."""
+    if not is_sharded(tensor):
+        return slice(0, tensor.shape[dim])
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)  # type: ignore[attr-defined]
+    return slice(offset[dim], offset[dim] + shape[dim])
+
+
+def cuts(tensor: Tensor, dim: int, step: int) -> bool:
+    """Whether processes hold parts of a tensor whose ends along a dimension are no multiples of ``step``."""
+    if not is_sharded(tensor) or dim >= tensor.ndim:
+        return False
+    mesh, placements = sharding(tensor)
+    over = [mesh.size(i) for i, placement in enumerate(placements) if placement.is_shard(dim)]
+    size = tensor.shape[dim]
+    for parts in over:
+        size = -(-size // parts)
+        if size < tensor.shape[dim] and size % step:
+            return True
+    return False
