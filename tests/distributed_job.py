@@ -18,15 +18,17 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 import softprune as sp
+from softprune.errors import ArgumentError
 
 STEPS, HALF = 6, 3
 
 
 METHODS = ["slats", "str", "str-shared", "gpo", "lats", "target", "held", "gradual", "keep"]
+METHODS += ["blocks", "blocks-str", "channels", "channels-lats", "channels-subgradient", "groups"]
 
 
 class Network(nn.Module):
@@ -41,6 +43,18 @@ class Network(nn.Module):
         return self.layers(x)
 
 
+def grouping(method: str, model: nn.Module) -> sp.Grouping | None:
+    """Blocks that lie within rows, neurons that the network's structure tells, or by hand: they span the processes."""
+    if method.startswith("blocks"):
+        return sp.Blocks(1, 4)
+    if method.startswith("channels"):
+        return sp.Channels(model, torch.zeros(1, 6, dtype=torch.float64))
+    if method == "groups":
+        columns = {j: [("layers.0.weight", 1, [j])] for j in range(6)}
+        return sp.Groups(columns | {"rest": [("layers.2.weight", 1, [0, 3, 6]), ("layers.4.weight", 0, [2])]})
+    return None
+
+
 class Job:
     """A pruned run, alone or as one of several processes."""
 
@@ -50,6 +64,7 @@ class Job:
             with torch.no_grad():
                 for p in sp.select(self.model).values():
                     p[p.abs() < p.abs().mean()] = 0.0
+        pattern = grouping(method, self.model)  # before the network is sharded
         if kind == "fsdp":
             mesh = init_device_mesh("cpu", (dist.get_world_size(),))
             for layer in self.model.layers:
@@ -64,6 +79,12 @@ class Job:
             "target": lambda: sp.TargetSparsity(0.5, STEPS, refresh=1),
             "held": lambda: sp.TargetSparsity(0.5, STEPS, arrive=0.4),  # before half of the steps, where others load it
             "gradual": lambda: sp.GradualSparsity(0.5, STEPS, refresh=2),
+            "blocks": lambda: sp.TargetSparsity(0.5, STEPS, refresh=1),
+            "blocks-str": lambda: sp.STR(params, init=-1.5),
+            "channels": lambda: sp.TargetSparsity(0.5, STEPS, refresh=1),
+            "channels-lats": lambda: sp.LATS(1.6),
+            "channels-subgradient": lambda: sp.Linear(1.0, STEPS),
+            "groups": lambda: sp.GradualSparsity(0.4, STEPS, refresh=2),
             "keep": lambda: sp.KeepZeros(),
             "str": lambda: sp.STR(params, init=-2.0),
             "str-shared": lambda: sp.STR(params, init=-2.0, shared=True),
@@ -75,9 +96,10 @@ class Job:
             self.model.threshold = threshold  # for torch.distributed.checkpoint, which saves by the model's names
         if kind == "ddp around a threshold":
             self.forward = DistributedDataParallel(self.model, find_unused_parameters=True)
-        stateless = method == "lats"  # plain SGD keeps no state
+        stateless = "lats" in method.split("-")  # plain SGD keeps no state
         self.optimizer = torch.optim.SGD(groups, lr=0.1) if stateless else torch.optim.Adam(groups, lr=0.03)
-        self.pruner = sp.Pruner(params, self.optimizer, threshold=threshold)
+        turned = {"gradient": sp.subgradient, "prox": sp.SoftThreshold()} if "subgradient" in method else {}
+        self.pruner = sp.Pruner(params, self.optimizer, threshold=threshold, groups=pattern, **turned)
 
     def train(self, steps: range, rank: int = 0, world: int = 1) -> "Job":
         for step in steps:
@@ -137,33 +159,35 @@ def process(rank: int, folder: Path) -> None:
         outcomes["fsdp", method] = job.train(range(HALF, STEPS), rank, 2).outcome()
         resumed = Job(method, "fsdp", seed=1).load(folder / f"one-{method}")
         outcomes["one to two", method] = resumed.train(range(HALF, STEPS), rank, 2).outcome()
-    outcomes["full", "slats"] = through_full_state_dicts(rank)
-    outcomes["outside", "slats"] = weights_set_from_outside(rank)
-    outcomes["doubled", "slats"] = doubled(Job("slats", "fsdp"), rank, 2)
+    for method in ("slats", "channels"):
+        outcomes["full", method] = through_full_state_dicts(method, rank)
+        outcomes["outside", method] = weights_set_from_outside(method, rank)
+        outcomes["doubled", method] = doubled(Job(method, "fsdp"), rank, 2)
     outcomes["saved at every step", "lats"] = saving_at_every_step(rank)
+    outcomes["refusals", "blocks"] = refusals()
     torch.save(outcomes, folder / f"outcomes-{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def through_full_state_dicts(rank: int) -> dict[str, object]:
+def through_full_state_dicts(method: str, rank: int) -> dict[str, object]:
     """Gathered on every process, loaded from the first one's."""
-    half = Job("slats", "fsdp").train(range(HALF), rank, 2)
+    half = Job(method, "fsdp").train(range(HALF), rank, 2)
     options = StateDictOptions(full_state_dict=True)
     files = (
         get_model_state_dict(half.model, options=options),
         get_optimizer_state_dict(half.model, half.optimizer, options=options),
     )
-    resumed = Job("slats", "fsdp", seed=1)
+    resumed = Job(method, "fsdp", seed=1)
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_model_state_dict(resumed.model, files[0] if rank == 0 else {}, options=options)
     set_optimizer_state_dict(resumed.model, resumed.optimizer, files[1] if rank == 0 else {}, options=options)
     return resumed.train(range(HALF, STEPS), rank, 2).outcome()
 
 
-def weights_set_from_outside(rank: int) -> dict[str, object]:
+def weights_set_from_outside(method: str, rank: int) -> dict[str, object]:
     """Zeros swapped in and the weights out again: θ stays."""
-    job = Job("slats", "fsdp").train(range(HALF), rank, 2)
+    job = Job(method, "fsdp").train(range(HALF), rank, 2)
     own = [p.detach().clone() for p in job.model.parameters()]
     with torch.no_grad():
         for p in job.model.parameters():
@@ -189,3 +213,19 @@ def saving_at_every_step(rank: int) -> dict[str, object]:
         job.optimizer.zero_grad()
         get_state_dict(job.model, job.optimizer)
     return job.outcome()
+
+
+def refusals() -> dict[str, str]:
+    """What blocks say to parameters that are sharded along rows, or along columns; a bias is one row."""
+    mesh, said = init_device_mesh("cpu", (dist.get_world_size(),)), {}
+    for kind, dim in (("", 0), ("columns ", 1), ("vector ", 0)):
+        for size in {"": [(2, 4), (4, 1), (3, 4)], "columns ": [(2, 3), (1, 4)], "vector ": [(3, 4), (1, 3)]}[kind]:
+            layer = Network(0).layers[0]
+            fully_shard(layer, mesh=mesh, shard_placement_fn=lambda p, dim=dim: Shard(min(dim, p.ndim - 1)))
+            name = "bias" if kind == "vector " else "weight"
+            try:
+                sp.Blocks(*size).bind({f"layers.0.{name}": layer.get_parameter(name)})
+                said[f"{kind}{size}"] = ""
+            except ArgumentError as error:
+                said[f"{kind}{size}"] = str(error)
+    return said

@@ -72,3 +72,26 @@ def rows(theta: Tensor, d: float | Tensor) -> Tensor:
     matrix = theta.reshape(len(theta), -1) if theta.numel() else theta.reshape(len(theta), 0)
     length = (matrix * matrix).sum(1, keepdim=True).clamp(min=1e-300).sqrt()
     return (torch.relu(length - d * matrix.shape[1] ** 0.5) * (matrix / length)).view(theta.shape)
+
+
+def nm(theta: Tensor, d: float | Tensor, n: int, m: int, p: float) -> Tensor:
+    """Group by group, with all magnitudes sorted; what is left of the inputs stays."""
+    dim = min(1, theta.ndim - 1)
+    parts = []
+    for part in theta.split(m, dim):
+        if part.shape[dim] == m:
+            last = part.abs().sort(dim, descending=True).values.narrow(dim, n, 1)
+            d_of_group = torch.minimum(last, torch.as_tensor(d, dtype=last.dtype))
+            part = power(part, d_of_group, p)
+        parts.append(part)
+    return torch.cat(parts, dim)
+
+
+def blocks(theta: Tensor, d: float | Tensor, cols: int, p: float) -> Tensor:
+    """The power threshold of the root mean square of ``cols`` inputs of an output, and their direction kept."""
+    dim = min(1, theta.ndim - 1)
+    parts = []
+    for part in theta.split(cols, dim):
+        r = part.square().mean(dim, keepdim=True).clamp(min=1e-300).sqrt()
+        parts.append(part * (power(r, d, p) / r))
+    return torch.cat(parts, dim)

@@ -1,6 +1,7 @@
 """The laws of a proximal map. A new prox is one more line in ``PROXES``, and is held to what it claims.
 
-every prox     minimises its objective, has an inverse and a derivative, writes many tensors as it maps one
+every prox     minimises its objective (n:m: for the thresholds of its groups as they are), has an inverse and a
+               derivative, writes many tensors as it maps one
 separable      acts on each weight alone: a grid finds nothing better, weight by weight
 convex         its penalty is convex: the map is nonexpansive and increasing
 thresholds     w = 0 exactly where |θ| <= d
@@ -21,8 +22,10 @@ from torch import Tensor
 
 import softprune as sp
 from oracles import shrink
-from proxes import Rows, firm, power, rows
+from proxes import Rows, blocks, firm, nm, power, rows
 from softprune.kernels.pairs import Pairs
+from softprune.prox.group import Grouped
+from softprune.prox.nm import NM
 
 
 def blend(theta: Tensor, d: float | Tensor, k: float | Tensor) -> Tensor:
@@ -38,6 +41,10 @@ class Law:
     reference: Callable[..., Tensor]
     kinks: tuple[float, ...] = (1.0,)  # at these multiples of d, of |θ| or, if not separable, of a row's ‖θ‖ / √size
 
+    @property
+    def nm(self) -> bool:
+        return isinstance(self.prox, NM)
+
 
 PROXES = [
     Law(sp.SoftThreshold(), ((0.7,), (0.0,), (2.5,)), shrink),
@@ -45,6 +52,13 @@ PROXES = [
     Law(Firm(c=3.0), ((0.7,), (0.0,), (2.5,)), firm, kinks=(1.0, 3.0)),
     Law(Rows(), ((0.7,), (0.0,), (2.5,)), rows),
     *(Law(sp.PowerThreshold(p), ((0.7,), (0.0,), (2.5,)), partial(power, p=p)) for p in (1, 1.5, 2, 3, 4, math.inf)),
+    Law(Grouped(sp.SoftThreshold(), sp.Blocks(1, 8)), ((0.7,), (0.0,), (2.5,)), partial(blocks, cols=8, p=1)),
+    *(
+        Law(Grouped(sp.PowerThreshold(p), sp.Blocks(1, 8)), ((0.7,), (0.0,), (2.5,)), partial(blocks, cols=8, p=p))
+        for p in (2, 4, math.inf)
+    ),
+    *(Law(NM(2, 4, p), ((0.7,), (0.0,), (2.5,)), partial(nm, n=2, m=4, p=p)) for p in (1, 2, 4, math.inf)),
+    Law(NM(4, 8, 1), ((0.7,), (0.0,), (2.5,)), partial(nm, n=4, m=8, p=1)),
 ]
 
 
@@ -86,12 +100,22 @@ def smooth(law: Law, levels: tuple[float, ...]) -> Tensor:
     Farther away where the derivative is not bounded: finite differences must not feel how it grows.
     """
     margin = 1e-3 if law.prox.bounded else 0.1
-    sizes = matrix().abs() if law.prox.separable else matrix().norm(dim=1, keepdim=True) / 8**0.5
+    alone = law.prox.separable or law.nm
+    sizes = matrix().abs() if alone else matrix().norm(dim=1, keepdim=True) / 8**0.5
     kinks = [0.0, *(multiple * levels[0] for multiple in law.kinks)]
-    return matrix()[torch.stack([((sizes - kink).abs() > margin).all(1) for kink in kinks]).all(0)]
+    away = [((sizes - kink).abs() > margin).all(1) for kink in kinks]
+    if law.nm:  # which weights are the n largest is not about to change
+        ranked = matrix().abs().unflatten(1, (-1, law.prox.m)).sort(2).values.diff(dim=2)
+        away.append((ranked > margin).flatten(1).all(1))
+    return matrix()[torch.stack(away).all(0)]
 
 
-def objective(law: Law, levels: tuple[float, ...], theta: Tensor, v: Tensor) -> Tensor:
+def held(law: Law, levels: tuple[float, ...], theta: Tensor) -> tuple[float | Tensor, ...]:
+    """The levels for which w is certified: of n:m, the thresholds of the groups as they are."""
+    return (law.prox.level(theta, *levels),) if law.nm else levels
+
+
+def objective(law: Law, levels: tuple[float | Tensor, ...], theta: Tensor, v: Tensor) -> Tensor:
     return ((v - theta) ** 2).sum() / 2 + law.prox.regularizer(v, *levels).sum()
 
 
@@ -103,7 +127,8 @@ def test_no_other_point_does_better_on_the_prox_objective(law, levels):
     """Neither a step from w, all over or in one coordinate, nor zeros, nor θ itself, nor w of other levels."""
     theta = matrix()[:12]
     w = law.prox(theta, *levels)
-    best = objective(law, levels, theta, w)
+    fixed = held(law, levels, theta)
+    best = objective(law, fixed, theta, w)
     assert best.isfinite()
     generator = torch.Generator().manual_seed(2)
     for size in (1e-4, 1e-2, 1.0):
@@ -113,12 +138,12 @@ def test_no_other_point_does_better_on_the_prox_objective(law, levels):
             place = tuple(int(torch.randint(n, (), generator=generator)) for n in w.shape)
             alone[place] = move[place]
             for v in (w + move, w * (1 + move), w + alone):
-                assert objective(law, levels, theta, v) >= best - 1e-12
+                assert objective(law, fixed, theta, v) >= best - 1e-12
     for i in range(len(w)):
         for row in (torch.zeros(8), theta[i], 0.5 * theta[i], shrink(theta[i], levels[0])):
             v = w.clone()
             v[i] = row
-            assert objective(law, levels, theta, v) >= best - 1e-12
+            assert objective(law, fixed, theta, v) >= best - 1e-12
 
 
 @each_prox_and_level
@@ -219,15 +244,18 @@ def test_write_equals_the_map_on_every_tensor(law, levels, dtype, known):
         assert w.dtype is dtype
         assert w.stride() == x.stride()
         assert torch.equal(x, before[i])
-        rounded = torch.tensor([column[i] for column in table], dtype=dtype)  # levels are numbers of θ's type
+        (size,) = law.prox.sizes([x])
+        rounded = torch.tensor([column[i] for column in table], dtype=size.dtype)  # as what they are compared with
         exact = law.reference(x.double(), *rounded.double())
-        torch.testing.assert_close(w.double(), exact, rtol=tolerance, atol=tolerance)
+        summed = 1 if law.prox.separable else 8  # the reference adds in another order
+        torch.testing.assert_close(w.double(), exact, rtol=summed * tolerance, atol=summed * tolerance)
 
 
 @each_prox
 def test_a_prox_is_a_frozen_equal_printable_picklable_value(law):
     prox = law.prox
-    printed = eval(repr(prox), {type(prox).__name__: type(prox), "inf": math.inf})
+    names = {kind.__name__: kind for kind in (type(prox), sp.SoftThreshold, sp.PowerThreshold, sp.Blocks)}
+    printed = eval(repr(prox), {**names, "inf": math.inf})
     for other in (pickle.loads(pickle.dumps(prox)), copy.deepcopy(prox), printed):
         assert other == prox
         assert hash(other) == hash(prox)
@@ -320,8 +348,13 @@ def test_it_is_zero_exactly_up_to_the_threshold(law, levels):
     """While training, and in what training leaves behind."""
     for theta in (thetas(), matrix()):
         w = law.prox(theta, *levels)
-        assert torch.equal(w == 0, theta.abs() <= levels[0])
-        assert torch.equal(law.prox.exact(theta, w, *levels) == 0, theta.abs() <= levels[0])
+        (size,) = law.prox.sizes([theta])
+        (final,) = law.prox.exact(Pairs([w], [theta]), *([level] for level in levels))
+        dead = size.abs() <= levels[0]
+        assert not w[dead].any()
+        tiny = 0.0 if law.prox.separable else 1e-300  # times a factor it may be rounded to zero
+        assert w[~dead & (theta.abs() > tiny)].all()
+        assert torch.equal(final == 0, w == 0)
 
 
 @each_prox_that_thresholds

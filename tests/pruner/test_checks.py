@@ -114,7 +114,7 @@ def pruner(**arguments):
         (
             {"gradient": "identity"},
             TypeError,
-            "must be `softprune.identity` or `softprune.subgradient`. Got 'identity'.",
+            "must be `softprune.identity`, `softprune.calm` or `softprune.subgradient`. Got 'identity'.",
         ),
     ],
 )

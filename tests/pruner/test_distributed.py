@@ -67,19 +67,50 @@ def test_two_processes_save_and_one_goes_on(folder, alone, method):
     assert_equal(resumed.outcome(), alone[method])
 
 
-@pytest.mark.parametrize(("what", "method"), [("full", "slats"), ("outside", "slats"), ("saved at every step", "lats")])
+@pytest.mark.parametrize(
+    ("what", "method"),
+    [
+        ("full", "slats"), ("full", "channels"), ("outside", "slats"), ("outside", "channels"),
+        ("saved at every step", "lats"),
+    ],
+)  # fmt: skip
 def test_two_processes_are_not_disturbed(outcomes, alone, what, method):
     for rank in range(2):
         assert_equal(outcomes[rank][what, method], alone[method])
 
 
-def test_weights_set_part_by_part_are_kept(outcomes):
+@pytest.mark.parametrize("method", ["slats", "channels"])
+def test_weights_set_part_by_part_are_kept(outcomes, method):
     for rank in range(2):
-        assert_equal(outcomes[rank]["doubled", "slats"], doubled(Job("slats")))
+        assert_equal(outcomes[rank]["doubled", method], doubled(Job(method)))
+
+
+def test_groups_have_pruned_something_and_not_all(alone):
+    for method in METHODS:
+        assert 0.1 < alone[method]["sparsity"] < 0.9, method
+
+
+def test_blocks_that_a_shard_would_cut_are_refused(outcomes):
+    """Seven rows are 4 + 3 over two processes: blocks of 2 or 4 rows fit, blocks of 3 do not."""
+    for rank in range(2):
+        assert outcomes[rank]["refusals", "blocks"] == {
+            "(2, 4)": "",
+            "(4, 1)": "",
+            "(3, 4)": "layers.0.weight is sharded along dimension 0 into parts that cut blocks of 3. Shard it along "
+            "another dimension (`shard_placement_fn`), or choose blocks that divide the parts.",
+            "columns (2, 3)": "",
+            "columns (1, 4)": "layers.0.weight is sharded along dimension 1 into parts that cut blocks of 4. Shard it "
+            "along another dimension (`shard_placement_fn`), or choose blocks that divide the parts.",
+            "vector (3, 4)": "",
+            "vector (1, 3)": "layers.0.bias is sharded along dimension 0 into parts that cut blocks of 3. Shard it "
+            "along another dimension (`shard_placement_fn`), or choose blocks that divide the parts.",
+        }
 
 
 def test_both_processes_hold_the_same_numbers(outcomes):
     for key, one in outcomes[0].items():
+        if key[0] == "refusals":
+            continue
         other = outcomes[1][key]
         for name in ("threshold", "theta", "w"):
             torch.testing.assert_close(one[name], other[name], rtol=0, atol=0)

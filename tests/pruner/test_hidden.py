@@ -56,7 +56,7 @@ def test_weights_set_from_outside_are_seen_and_followed():
     with torch.no_grad():
         p[0, 0] = -5.0
     assert h.changed() == [0]
-    theta = h.follow(0, SoftThreshold(), levels)
+    theta = h.follow([0], levels)[0]
     assert theta[0, 0] == -6.0  # which the threshold shrinks to what was set
     assert torch.equal(theta.flatten()[1:], h.thetas[0].flatten()[1:])  # all others stay
     h.adopt({0: theta})

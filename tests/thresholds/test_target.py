@@ -72,8 +72,8 @@ def test_strong_weight_decay_is_met_long_before_the_last_step(target, decay):
     d += train(model, opt, scheduler, pruner, steps)
     assert pruner.sparsity() == pytest.approx(target, abs=1e-3)
     assert d[-steps // 20] == pytest.approx(d[-1], rel=0.01)
-    assert d[-2] == pytest.approx(d[-1], rel=1e-4)
-    assert loss(model) == pytest.approx(before, rel=0.02)
+    assert d[-2] == pytest.approx(d[-1], rel=5e-4)
+    assert loss(model) == pytest.approx(before, rel=0.05)
 
 
 def test_weights_far_from_zero_do_not_mislead():

@@ -3,7 +3,9 @@
     base        Prox: the map, its certificate, its inverse, its derivative, and what it claims
     soft        SoftThreshold, Blend
     power       PowerThreshold, from soft to hard
-    gradient    identity, subgradient
+    group       Grouped, for groups of weights
+    gradient    identity, calm, subgradient
+    nm          NM, at most n of m neighbours
 
 Imports ``kernels``; thresholds and the pruner import it.
 """

@@ -3,6 +3,7 @@
     SoftThreshold    w = S_d(θ) = sign(θ) · max(|θ| − d, 0)       the prox of d·|w|: STR, STDS, LATS, PGH
     Blend            w = (1 − k) · S_d(θ) + k · θ                 the prox of a Huber penalty: GPO
     PowerThreshold   w = sign(θ) · (|θ|^p − d^p)₊^(1/p)           between the soft threshold and the hard one
+    NM               the power threshold, until n of m are left   patterns that GPUs can use
 
 What a map depends on besides θ are its *levels*: d alone, or d and k. A prox claims what holds for it, and gets what
 needs the claim; ``tests/laws/test_prox.py`` holds every prox to the laws that it claims.
@@ -11,6 +12,7 @@ needs the claim; ``tests/laws/test_prox.py`` holds every prox to the laws that i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from softprune.kernels.columns import Column, Level, placed
 from softprune.kernels.pairs import Pairs
+from softprune.kernels.sharding import is_sharded
 
 
 class Prox(ABC):
@@ -37,17 +40,30 @@ class Prox(ABC):
     """Its levels, by name; a threshold gives as many columns."""
 
     separable: ClassVar[bool] = False
-    """Claims that it maps each weight by itself. Only then may parameters be sharded (FSDP2): ``write`` sees this
-    process's part alone."""
+    """Claims that it maps each weight by itself. Then parameters may be sharded in any way (``cuts``)."""
     convex: ClassVar[bool] = False
     """Claims that its regularizer is convex: then the map is nonexpansive."""
     thresholds: ClassVar[bool] = False
-    """Claims that w = 0 exactly where |θ| <= d, which is what ``TargetSparsity`` counts."""
+    """Claims that w = 0 exactly where |θ| <= d (or ``sizes``, in its place): what ``TargetSparsity`` counts."""
 
     @property
     def bounded(self) -> bool:
         """Claims that ∂w/∂θ is bounded, which the subgradient and trained thresholds need."""
         return False
+
+    def cuts(self, parameter: Tensor) -> bool:
+        """Whether a parameter is sharded (FSDP2) so that ``write`` goes wrong: it sees one part alone."""
+        return not self.separable and is_sharded(parameter)
+
+    @property
+    def spans(self) -> bool:
+        """Whether weights of several parameters are mapped together."""
+        return False
+
+    @property
+    def grain(self) -> int:
+        """The most weights that become zero together."""
+        return 1
 
     @abstractmethod
     def __call__(self, theta: Tensor, *levels: Level) -> Tensor:
@@ -61,9 +77,29 @@ class Prox(ABC):
     def inverse(self, w: Tensor, *levels: Level) -> Tensor:
         """A hidden weight θ that maps to w, so that weights may be set from outside."""
 
-    def exact(self, theta: Tensor, w: Tensor, *levels: Level) -> Tensor:
+    @property
+    def scales(self) -> Sequence[float]:
+        """Numbers of its own that a saved state carries, one for each parameter; none for most."""
+        return ()
+
+    def take(self, scales: Sequence[float]) -> None:
+        """Take back what ``scales`` gave."""
+
+    def sizes(self, thetas: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What is compared with d, weight by weight and up to its sign: θ itself, if nothing else is."""
+        return thetas
+
+    def exact(self, weights: Pairs, *columns: Column) -> Iterable[Tensor]:
         """The exactly sparse weights that training leaves behind: w itself, unless w is only nearly sparse."""
-        return w
+        return weights.xs
+
+    def recover(self, weights: Pairs, written: Sequence[Tensor], *columns: Column) -> list[Tensor]:
+        """θ for the weights w that were set from outside, and θ as it is where w is what was ``written``."""
+        levels = [placed(column, weights.thetas) for column in columns]
+        return [
+            torch.where(w == was, theta, self.inverse(w, *level))
+            for w, theta, was, *level in zip(weights.xs, weights.thetas, written, *levels, strict=True)
+        ]
 
     def vjp(self, theta: Tensor, grad: Tensor, *levels: Level) -> tuple[Tensor, ...]:
         """dL/dw -> dL/dθ, followed by dL/d(level) for the levels that are 0-dimensional tensors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from softprune.kernels import shrink
-from softprune.kernels.columns import Column, Level
+from softprune.kernels.columns import Column, Level, placed
 from softprune.kernels.pairs import Pairs
 from softprune.prox.base import Prox
 
@@ -77,9 +78,9 @@ class Blend(_Shrinkage):
         inside = torch.where(w == 0, w, w / k)
         return torch.where(w.abs() <= k * d, inside, w + (1 - k) * d * w.sign())
 
-    def exact(self, theta: Tensor, w: Tensor, *levels: Level) -> Tensor:
-        d, _ = levels
-        return SoftThreshold()(theta, d)
+    def exact(self, weights: Pairs, *columns: Column) -> Iterator[Tensor]:
+        levels = placed(columns[0], weights.thetas)
+        return (SoftThreshold()(theta, d) for theta, d in zip(weights.thetas, levels, strict=True))
 
 
 def _clip(theta: Tensor, d: Any) -> Tensor:

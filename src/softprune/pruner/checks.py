@@ -12,17 +12,20 @@ from torch.optim import Optimizer
 from softprune.attach.lookup import held_ids
 from softprune.attach.state import Entries, holds_entries
 from softprune.errors import ArgumentError, ArgumentTypeError, UsageError, listing
-from softprune.kernels.sharding import is_sharded
+from softprune.groups.base import Grouping
+from softprune.kernels.columns import is_scalar
 from softprune.prox.base import Prox
-from softprune.prox.gradient import Gradient, identity
+from softprune.prox.gradient import Gradient, calm, identity
+from softprune.prox.group import Grouped
+from softprune.prox.nm import NM
 from softprune.prox.power import PowerThreshold
 from softprune.pruner.registry import is_free
 from softprune.pruner.state import mark
 from softprune.thresholds.base import Rule, Threshold
 
 
-def factors(threshold: object, prox: object, gradient: object) -> None:
-    """Refuse what is no threshold, no prox or no gradient."""
+def factors(threshold: object, prox: object, groups: object, gradient: object) -> None:
+    """Refuse what is no threshold, no prox, no grouping or no gradient."""
     if not (isinstance(threshold, Threshold) or (callable(threshold) and not isinstance(threshold, type))):
         raise ArgumentTypeError(
             f"`Pruner(threshold=...)` must be a schedule or a threshold. Got {threshold!r}{_instead(threshold)}."
@@ -31,9 +34,14 @@ def factors(threshold: object, prox: object, gradient: object) -> None:
         raise ArgumentTypeError(
             f"`Pruner(prox=...)` must be a prox, such as `softprune.SoftThreshold()`. Got {prox!r}."
         )
+    if groups is not None and not isinstance(groups, Grouping):
+        raise ArgumentTypeError(
+            f"`Pruner(groups=...)` must be a grouping, such as `softprune.Blocks(1, 4)`. Got {groups!r}."
+        )
     if gradient is not None and not callable(gradient):
         raise ArgumentTypeError(
-            f"`Pruner(gradient=...)` must be `softprune.identity` or `softprune.subgradient`. Got {gradient!r}."
+            "`Pruner(gradient=...)` must be `softprune.identity`, `softprune.calm` or `softprune.subgradient`. Got "
+            f"{gradient!r}."
         )
 
 
@@ -95,22 +103,44 @@ def fit(prox: Prox, rule: Rule, gradient: Gradient, params: Sequence[Tensor]) ->
             f"Cannot use {kind} with {prox}. This is because it takes the weights with |θ| <= d for the zeros, "
             "which this prox does not claim (`Prox.thresholds`). Use a schedule or LATS."
         )
-    if rule.trained and isinstance(prox, PowerThreshold) and prox.p == math.inf:
+    scalar = prox.scalar if isinstance(prox, Grouped) else prox
+    if rule.trained and isinstance(scalar, PowerThreshold) and scalar.p == math.inf:
         raise ArgumentTypeError(
             f"Cannot use {kind} with {prox}. This is because the weights that survive do not depend on the threshold, "
             "so that it would get no gradient. Use `sp.SoftThreshold()`."
         )
-    if not prox.bounded and (rule.trained or gradient is not identity):
+    if not prox.bounded and (rule.trained or gradient not in (identity, calm)):
         what = kind if rule.trained else getattr(gradient, "__name__", gradient)
         raise ArgumentTypeError(
             f"Cannot use {prox} with {what}. This is because the derivative of the mapping has no bound "
-            "(`Prox.bounded`): it grows without end towards the threshold. Use `gradient=sp.identity` and a threshold "
+            "(`Prox.bounded`): it grows without end towards the threshold. Use `gradient=sp.calm` and a threshold "
             "that is not trained, or `sp.SoftThreshold()`."
         )
-    if not prox.separable and any(map(is_sharded, params)):
+    if isinstance(prox, Grouped):
+        _fit_groups(prox, rule, kind)
+    elif any(map(prox.cuts, params)):
         raise ArgumentTypeError(
             f"Cannot use {prox} with sharded parameters. This is because each process would map its part alone, and "
-            "the prox does not claim that weights are mapped one by one (`Prox.separable`). Use DDP."
+            "weights that are mapped together lie in several parts (`Prox.cuts`). Use DDP, or shard another dimension "
+            "(`shard_placement_fn`)."
+        )
+    if isinstance(prox, NM) and not all(map(is_scalar, rule.levels)):
+        raise ArgumentTypeError(
+            f"Cannot use {kind} with {prox}. This is because it has a threshold for each weight, and a group has one. "
+            "Leave `prox` out."
+        )
+
+
+def _fit_groups(prox: Grouped, rule: Rule, kind: str) -> None:
+    if not all(map(is_scalar, rule.levels)):
+        raise ArgumentTypeError(
+            f"Cannot use {kind} with groups. This is because it has a threshold for each weight, and a group has one. "
+            "Leave `groups` out."
+        )
+    if rule.trained and prox.spans:
+        raise ArgumentTypeError(
+            f"Cannot use {kind} with groups that have weights in several parameters. This is because each parameter "
+            "would train a threshold of its own. Use a schedule, LATS or a target."
         )
 
 
@@ -118,10 +148,10 @@ def same_prox(prox: Prox, entry: Mapping[str, Any]) -> None:
     """Refuse θ that belong to another mapping: they would make other weights. States of versions without the power
     threshold do not say theirs."""
     older = "prox" not in entry
-    if older and isinstance(prox, PowerThreshold) and prox.p != 1:
+    if older and (isinstance(prox, Grouped) or (isinstance(prox, PowerThreshold) and prox.p != 1)):
         raise ArgumentError(
             f"Cannot load this state with {prox}: an earlier version saved it, whose default was the soft threshold. "
-            "Write `Pruner(..., prox=sp.SoftThreshold())`."
+            "Write `Pruner(..., prox=sp.SoftThreshold())`, without groups."
         )
     if not older and int(entry["prox"]) != mark(prox):
         raise ArgumentError(

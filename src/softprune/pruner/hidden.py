@@ -16,16 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from softprune.kernels.columns import Columns, beside
+from softprune.kernels.columns import Columns, take
 from softprune.kernels.pairs import Pairs
 from softprune.kernels.sharding import is_sharded, local
 from softprune.prox.base import Prox
+from softprune.prox.soft import SoftThreshold
 
 
 class Hidden:
-    """θ for each of the given parameters."""
+    """θ for each of the given parameters, which ``prox`` maps to w."""
 
-    def __init__(self, params: Mapping[str, nn.Parameter]) -> None:
+    def __init__(self, params: Mapping[str, nn.Parameter], prox: Prox = SoftThreshold()) -> None:
+        self.prox = prox
         self.names: Sequence[str] = list(params)
         self.params: Sequence[nn.Parameter] = list(params.values())
         self._thetas = [p.detach().clone() for p in self.params]
@@ -62,6 +64,12 @@ class Hidden:
         self.names, self.params, self._thetas = [], [], []
         self._look()
 
+    @property
+    def sizes(self) -> Pairs:
+        """What is compared with d, for those who count: θ, or the sizes of groups."""
+        sizes = self.prox.sizes(self.thetas)
+        return self.pairs if sizes is self.thetas else Pairs(sizes, sizes)
+
     def __iter__(self) -> Iterator[Tensor]:
         """θ, sharded as its parameter is."""
         return iter(self._thetas)
@@ -95,17 +103,27 @@ class Hidden:
         parts = zip(self._locals, self.thetas, strict=True)
         return self._seen() != self._versions or any(part.data_ptr() != theta.data_ptr() for part, theta in parts)
 
-    def follow(self, i: int, prox: Prox, levels: Columns) -> Tensor:
-        """θ for what parameter i holds now: a θ that maps to w, where w is not what pruning wrote there."""
+    def follow(self, changed: list[int], levels: Columns) -> dict[int, Tensor]:
+        """θ for what these parameters hold now, by index: a θ that maps to w, where w is not what pruning wrote there.
+        A prox of groups may ask for another θ of the other parameters too."""
+        if not changed:
+            return {}
+        which = list(range(len(self.params))) if self.prox.spans else changed
+        thetas = {i: self._beside(i) for i in which}
+        held = Pairs([local(self.params[i]).data for i in which], [local(theta) for theta in thetas.values()])
+        written = [torch.empty_like(theta) for theta in held.thetas]
+        columns = [take(column, which) for column in levels]
+        self.prox.write(Pairs(written, held.thetas), *columns)
+        for theta, recovered in zip(held.thetas, self.prox.recover(held, written, *columns), strict=True):
+            theta.copy_(recovered)
+        return thetas
+
+    def _beside(self, i: int) -> Tensor:
+        """A copy of θ as its parameter is now: on its device, of its type, laid out alike."""
         p = self.params[i]
         theta = self._thetas[i].to(device=p.device, dtype=p.dtype, copy=True)
         if local(theta).stride() != local(p).stride():  # as after model.to(memory_format=...)
             theta = torch.empty_like(p, requires_grad=False).copy_(theta)
-        w, hidden = local(p).data, local(theta)
-        written = torch.empty_like(hidden)
-        prox.write(Pairs([written], [hidden]), *(column[i : i + 1] for column in levels))
-        inverse = prox.inverse(w, *(beside(column[i], w) for column in levels))
-        hidden.copy_(torch.where(w == written, hidden, inverse))
         return theta
 
     def adopt(self, thetas: Mapping[int, Tensor]) -> None:

@@ -9,8 +9,8 @@ A method is a product of four factors, and each has its own room:
     LATS       soft threshold           × identity     × Σ μ·η                            LATS(penalty)
     S-LATS     soft threshold           × identity     × ∫ lr curve                       SLATS(final, steps)
     PGH        soft threshold           × identity     × ∫ lr curve · βˣ                  PGH(final, steps, beta)
-    (target)   power threshold          × identity     × Σ μ·η, μ solved for              TargetSparsity(target, steps)
-    (plain)    power threshold          × identity     × a quantile of |θ|                GradualSparsity(target, steps)
+    (target)   power threshold          × calm         × Σ μ·η, μ solved for              TargetSparsity(target, steps)
+    (plain)    power threshold          × calm         × a quantile of |θ|                GradualSparsity(target, steps)
     GMP        hard threshold           × subgradient  × a quantile of |θ|                the same, and prox, gradient
 
 The mapping does not live in the model. The gradient of the loss with respect to w is all it takes to update
@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -36,11 +37,13 @@ from softprune.attach import state as optimizer_state
 from softprune.attach.lookup import LearningRate, rates, read
 from softprune.attach.state import Entries
 from softprune.attach.wrappers import unwrap_optimizer
-from softprune.kernels.columns import Columns, beside, floats, take
+from softprune.groups.base import Grouping
+from softprune.kernels.columns import Columns, floats, take
 from softprune.kernels.pairs import Pairs
-from softprune.kernels.sharding import local, totals
+from softprune.kernels.sharding import is_sharded, local, totals
 from softprune.prox.base import Prox
-from softprune.prox.gradient import Gradient, identity
+from softprune.prox.gradient import Gradient, Gradients, identity
+from softprune.prox.group import grouped
 from softprune.pruner import checks, registry, state
 from softprune.pruner.hidden import Hidden
 from softprune.schedules.penalty import quotient
@@ -71,8 +74,10 @@ class Pruner:
         threshold: where d comes from: ``TargetSparsity``, ``LATS``, a schedule (any ``step -> d``), or a trained
             threshold.
         prox: the mapping w(θ, d); when None, what the threshold brings: the soft threshold for those of the paper.
-        gradient: ``sp.identity`` or ``sp.subgradient``; when None, what the threshold brings: the subgradient for
-            trained thresholds, the identity for all others.
+        groups: which weights share a fate: ``sp.Blocks``, ``sp.Channels``, ``sp.Neurons``, ``sp.Heads``, ``sp.Groups``.
+            When None, each weight has its own.
+        gradient: ``sp.identity``, ``sp.calm`` or ``sp.subgradient``; when None, what the threshold brings: the
+            subgradient for trained thresholds, calm for targets, the identity for all others.
 
     Attributes:
         step: completed optimizer steps.
@@ -93,18 +98,19 @@ class Pruner:
         *,
         threshold: Threshold | Callable[[int], float],
         prox: Prox | None = None,
+        groups: Grouping | None = None,
         gradient: Gradient | None = None,
     ) -> None:
-        checks.factors(threshold, prox, gradient)
+        checks.factors(threshold, prox, groups, gradient)
         threshold = threshold if isinstance(threshold, Threshold) else Scheduled(threshold)
         self.optimizer = unwrap_optimizer(optimizer)
-        self.params = checks.prunable(params, self.optimizer)
+        self.params = checks.prunable(params if groups is None else groups.complete(params), self.optimizer)
         registry.vacate(self.params.values())
-        self.prox = prox or threshold.prox
+        self.prox = grouped(prox or threshold.prox, groups, self.params)
         self.gradient = gradient or threshold.gradient
 
         self.step = 0
-        self._hidden = Hidden(self.params)
+        self._hidden = Hidden(self.params, self.prox)
         self.rule = threshold.bind(self._hidden, self.optimizer)
         checks.fit(self.prox, self.rule, self.gradient, self._hidden.params)
         self._handles: list[RemovableHandle] = []
@@ -161,10 +167,18 @@ class Pruner:
         have = [i for i, p in enumerate(hidden.params) if p.grad is not None]
         if not have:
             return
+        if self.prox.spans:  # the rest of a group may have a gradient
+            have = list(range(len(hidden.params)))
         levels = [take(column, have) for column in self.rule.levels]
-        grads = [local(hidden.params[i].grad) for i in have]  # type: ignore[arg-type]
-        sums = self.gradient(self.prox, Pairs(grads, [hidden.thetas[i] for i in have]), *levels)
-        self.rule.pull_back(have, [totals(column, [hidden.params[i] for i in have]) for column in sums])
+        grads = [
+            torch.zeros_like(theta) if p.grad is None else local(p.grad)
+            for p, theta in ((hidden.params[i], hidden.thetas[i]) for i in have)
+        ]
+        params = [hidden.params[i] for i in have]
+        total = partial(totals, parameters=params) if any(map(is_sharded, params)) else None
+        turned = Gradients(grads, [hidden.thetas[i] for i in have], [hidden.ws[i] for i in have], total)
+        sums = self.gradient(self.prox, turned, *levels)
+        self.rule.pull_back(have, [totals(column, params) for column in sums])
 
     def _clear_trained(self) -> None:
         """Forget dL/ds: ``_turn_gradients`` made it for one use."""
@@ -182,10 +196,7 @@ class Pruner:
             self._write()
             self._clear_trained()
         elif changed := self._hidden.changed():
-            self._hidden.adopt({i: self._follow(i) for i in changed})
-
-    def _follow(self, i: int) -> Tensor:
-        return self._hidden.follow(i, self.prox, self.rule.levels)
+            self._hidden.adopt(self._hidden.follow(changed, self.rule.levels))
 
     # -- what a user reads -----------------------------------------------------------------------------------
 
@@ -216,16 +227,21 @@ class Pruner:
 
         Where a target is not met, as when a GradScaler skipped the last steps, ``detach`` moves d once more.
         """
-        changed = self._hidden.changed() if self._handles and not self._hidden.revealed else []
-        for i, (name, p) in enumerate(self.params.items()):
-            w = local(p).detach()
-            if self._handles:
-                theta = local(self._follow(i)) if i in changed else self._hidden.thetas[i]
-                levels = [beside(column[i], theta) for column in self.rule.levels]
-                if self._hidden.revealed:  # in a step, or after one that failed midway
-                    w = self.prox(theta, *levels)
-                w = self.prox.exact(theta, w, *levels)
-            yield name, w
+        ws: Iterable[Tensor] = [local(p).detach() for p in self.params.values()]
+        if self._handles:
+            ws = self._exact(list(ws))
+        yield from zip(self.params, ws, strict=True)
+
+    def _exact(self, ws: list[Tensor]) -> Iterable[Tensor]:
+        hidden, levels = self._hidden, self.rule.levels
+        thetas = list(hidden.thetas)
+        if hidden.revealed:  # in a step, or after one that failed midway
+            ws = [torch.empty_like(theta) for theta in thetas]
+            self.prox.write(Pairs(ws, thetas), *levels)
+        else:
+            for i, theta in hidden.follow(hidden.changed(), levels).items():
+                thetas[i] = local(theta)
+        return self.prox.exact(Pairs(ws, thetas), *levels)
 
     def sparsity(self) -> float:
         """The share of the pruned parameters that is exactly zero. A host sync."""
@@ -330,11 +346,13 @@ class Pruner:
         checks.attached(self._handles)
         if self._hidden.revealed:
             self._settle()
-        changed = self._hidden.changed()
+        followed = self._hidden.follow(self._hidden.changed(), self.rule.levels)
         entries: dict[Tensor, dict[str, Any]] = {
-            p: {"theta": self._follow(i) if i in changed else theta, "step": self.step, "prox": state.mark(self.prox)}
+            p: {"theta": followed.get(i, theta), "step": self.step, "prox": state.mark(self.prox)}
             for i, (p, theta) in enumerate(zip(self._hidden.params, self._hidden, strict=True))
         }
+        for i, scale in enumerate(self.prox.scales):
+            entries[self._hidden.params[i]]["scale"] = scale
         for p, values in self.rule.state().items():
             entries.setdefault(p, {}).update(values)
         return entries
@@ -353,6 +371,8 @@ class Pruner:
         self._hidden.adopt({i: torch.empty_like(params[i], requires_grad=False) for i in self._hidden.changed()})
         self.step = int(entries[params[0]]["step"])
         self._hidden.load([entries[p]["theta"] for p in params])
+        if self.prox.scales:
+            self.prox.take([float(entries[p]["scale"]) for p in params])
         self.rule.load(state.of_the_rule(entries))
         self._last = _Step(self.rule.levels, self.rule.levels, [math.nan] * len(params))
         self._write()

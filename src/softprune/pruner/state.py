@@ -15,6 +15,7 @@ from torch import Tensor
 from softprune.attach.state import Entries
 from softprune.errors import ArgumentError, ArgumentTypeError
 from softprune.prox.base import Prox
+from softprune.prox.group import Grouped
 from softprune.prox.power import PowerThreshold
 from softprune.prox.soft import SoftThreshold
 
@@ -40,13 +41,15 @@ def by_parameter(state_dict: Mapping[str, Any], params: Mapping[str, Tensor], tr
 
 
 def of_the_rule(entries: Entries) -> Entries:
-    """What the threshold saved, without what the pruner itself did: θ, the step and the mark of its prox."""
-    own = ("theta", "step", "prox")
+    """What the threshold saved, without what the pruner itself did: θ, the step, and the mark and scale of its prox."""
+    own = ("theta", "step", "prox", "scale")
     return {p: {key: value for key, value in values.items() if key not in own} for p, values in entries.items()}
 
 
 def mark(prox: Prox) -> int:
     """A number by which a saved state tells which prox it was made with: of its name and its numbers."""
+    if isinstance(prox, Grouped):
+        return zlib.crc32(repr((mark(prox.scalar), prox.partition.mark)).encode()) & 0xFFFFFF
     if prox == PowerThreshold(1):
         prox = SoftThreshold()  # the same numbers
     values: list[object] = [getattr(prox, field.name) for field in fields(prox)] if is_dataclass(prox) else []

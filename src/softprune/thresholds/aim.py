@@ -5,7 +5,7 @@ A target is reached with the step ``Aim.arrival``, and held until pruning stops.
     Aim        the value: what is asked for, and when
     AimRule    d of each cell (parameters that share a threshold): approach the target, arrive, hold
     Hold       when to look at the weights again, once the target is reached, and d in between
-    Guard      no parameter loses more than all but ``min_density``
+    Census     what is counted, with a Guard: no parameter loses more than all but ``min_density``
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -22,12 +22,13 @@ from torch import Tensor
 from softprune.attach.lookup import LearningRate, read
 from softprune.attach.state import Entries
 from softprune.errors import ArgumentError, require, require_range, require_whole
+from softprune.prox.gradient import calm
 from softprune.prox.power import PowerThreshold
 from softprune.thresholds.base import Rule, Threshold, Weights
 from softprune.thresholds.budgets import Budget, cells
-from softprune.thresholds.guard import Guard
+from softprune.thresholds.census import Census, WeightCensus
 from softprune.thresholds.hold import PROMISE, Hold
-from softprune.thresholds.quantile import Cell, quantiles, survivors
+from softprune.thresholds.units import UnitCensus
 
 CONTROL = "control."  # keys of what the rule saves besides d, once, with the first parameter
 SKIPPED = 0.02  # the share of steps that a GradScaler may skip, and the run still ends at the target; a safeguard
@@ -41,6 +42,7 @@ class Aim(Threshold):
     """
 
     prox = PowerThreshold(4.0)
+    gradient = staticmethod(calm)
 
     target: float
     steps: int
@@ -81,14 +83,10 @@ class AimRule(Rule):
 
     def __init__(self, aim: Aim, weights: Weights) -> None:
         super().__init__(aim, weights)
-        owner = type(aim).__name__
-        self.cells = cells(weights, aim.target, aim.budget, aim.flops, owner)
-        self.guard = Guard(weights, aim.min_density, owner)
-        self.guard.refuse_impossible(self.cells)
-        self.total = math.fsum(map(self.mass, self.cells))
-        self.d = [0.0] * len(self.cells)  # before caps
+        self.census = census(aim, weights)
+        self.d = [0.0] * len(self.census.targets)  # of each cell, before caps
         self.landed = 0  # the step that reached the target, once it is made
-        self.hold = Hold(len(self.cells), aim.pause)
+        self.hold = Hold(len(self.d), aim.pause)
         self.levels = ([0.0] * len(weights.params),)
 
     @property
@@ -127,8 +125,8 @@ class AimRule(Rule):
 
     def _look(self, step: int, lr: float) -> None:
         """d of each cell is the quantile of its target."""
-        self.guard.watch_all()
-        self.d = self.quantiles([cell.target for cell in self.cells])
+        self.census.watch_all()
+        self.d = self.quantiles(self.census.targets)
         self.hold.look(step, lr, self.d)
 
     def finish(self, step: int) -> None:
@@ -163,37 +161,22 @@ class AimRule(Rule):
 
     def _wanted(self) -> float:
         """The sparsity of all cells together; a budget may differ from the target a little."""
-        return math.fsum(cell.target * self.mass(cell) for cell in self.cells) / self.total
+        counted = zip(self.census.targets, self.census.masses, strict=True)
+        return math.fsum(target * mass for target, mass in counted) / self.census.total
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """The thresholds that zero these shares of the cells now. A cell with too many NaNs keeps its threshold."""
-        found = quantiles(
-            self.weights, [replace(c, target=s) for c, s in zip(self.cells, shares, strict=True)], self.guard.caps
-        )
+        found = self.census.quantiles(shares)
         return [q if math.isfinite(q) else d for q, d in zip(found, self.d, strict=True)]
 
-    def alive(self) -> list[int]:
-        """How many weights of each parameter are not zero. A host sync."""
-        return survivors(self.weights, self.levels[0])  # type: ignore[arg-type]
-
-    def mass(self, cell: Cell) -> float:
-        """All weights of a cell, as it counts them."""
-        return cell.sum(self.guard.sizes)
-
     def _spread(self) -> None:
-        """d of each parameter: its cell's, up to its cap."""
-        levels = [0.0] * len(self.weights.params)
-        for cell, d in zip(self.cells, self.d, strict=True):
-            for i in cell.members:
-                levels[i] = min(d, self.guard.caps[i])
-        self.levels = (levels,)
+        self.levels = (self.census.spread(self.d),)
 
     def _sparsity(self) -> float:
-        alive = self.alive()
-        return 1 - math.fsum(cell.sum(alive) for cell in self.cells) / self.total
+        return self.census.sparsity(self.levels[0])  # type: ignore[arg-type]
 
     def _one_weight(self) -> float:
-        return max(max(cell.counts) for cell in self.cells) / self.total
+        return self.census.grain / self.census.total
 
     # -- state: numbers by name, and lists of them, one for each cell or parameter -------------------------------
 
@@ -202,7 +185,7 @@ class AimRule(Rule):
         return {"landed": self.landed, **self.hold.numbers()}
 
     def lists(self) -> dict[str, list[float]]:
-        return {"level": self.d, "cap": self.guard.caps, **self.hold.lists()}
+        return {"level": self.d, "cap": self.census.caps, **self.hold.lists()}
 
     def take(self, numbers: Mapping[str, float]) -> None:
         """Take back what ``numbers`` gave."""
@@ -238,10 +221,18 @@ class AimRule(Rule):
         saved = dict(entries.get(first, {}))
         if CONTROL + "landed" in saved and CONTROL + "looked" not in saved:
             lacking = {"looked": saved[CONTROL + "landed"], "every": 1, "rate": 0.0}
-            for i in range(len(self.cells)):
+            for i in range(len(self.d)):
                 lacking |= {f"found.{i}": saved.get(f"{CONTROL}level.{i}", 0.0), f"pace.{i}": 0.0}
             saved |= {CONTROL + key: value for key, value in lacking.items()}
         return {**entries, first: saved}
+
+
+def census(aim: Aim, weights: Weights) -> Census:
+    """What the target counts: weights, or units where groups lie in several parameters."""
+    owner = type(aim).__name__
+    if weights.prox.spans:
+        return UnitCensus(weights, aim.target, aim.budget, aim.flops, aim.min_density, owner)
+    return WeightCensus(weights, cells(weights, aim.target, aim.budget, aim.flops, owner), aim.min_density, owner)
 
 
 def _numbered(name: str, values: Sequence[float]) -> list[tuple[str, float]]:

@@ -40,6 +40,14 @@ class Weights(Protocol):
     def pairs(self) -> Pairs:
         """This process's part of w, each with its θ."""
 
+    @property
+    def prox(self) -> Prox:
+        """What maps θ to w."""
+
+    @property
+    def sizes(self) -> Pairs:
+        """What is compared with d, weight by weight and up to its sign: θ, or the sizes of groups."""
+
 
 class Threshold(ABC):
     """Where d comes from: a value that can be printed, copied, pickled and used again.

@@ -140,24 +140,24 @@ def cells(
                 f"Write `{owner}({total:.4g}, ...)`, or another budget."
             )
         return [Cell((i,), (1.0,), share) for i, share in enumerate(whole(shares, params).values())]
-    everyone = tuple(range(len(params)))
+    return [Cell(tuple(range(len(params))), counted(flops, params, owner), target)]
+
+
+def counted(flops: Mapping[str, float] | None, params: Mapping[str, Tensor], owner: str) -> tuple[float, ...]:
+    """What a weight of each parameter counts: one, or the multiplications that it makes."""
     if flops is None:
-        return [Cell(everyone, (1.0,) * len(params), target)]
-    return [Cell(everyone, _counts(flops, params, owner), target)]
-
-
-def _counts(flops: Mapping[str, float], params: Mapping[str, object], owner: str) -> tuple[float, ...]:
+        return (1.0,) * len(params)
     if not isinstance(flops, Mapping):
         raise ArgumentError(
             f"`{owner}(flops=...)` must be {{name: multiplications}}, as `sp.flops_per_weight(model, example)` "
             f"gives. Got {flops!r}."
         )
-    if missing := [name for name in params if name not in flops]:
+    if missing := [name for name, p in params.items() if name not in flops and p.ndim > 1]:  # norms multiply nothing
         raise ArgumentError(
             f"`{owner}(flops=...)` says nothing about {listing(missing, most=5)}. "
             "Leave them out of `params`, or add them."
         )
-    counts = [flops[name] for name in params]
+    counts = [flops.get(name, 0.0) for name in params]
     if not all(isinstance(count, Real) and 0 <= count < math.inf for count in counts) or not any(counts):
         raise ArgumentError(f"`{owner}(flops=...)` must be numbers >= 0, and not all of them 0.")
     return tuple(map(float, counts))

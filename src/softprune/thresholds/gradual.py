@@ -71,7 +71,7 @@ class GradualRule(AimRule):
 
     def __init__(self, aim: GradualSparsity, weights: Weights) -> None:
         super().__init__(aim, weights)
-        self.goals = [0.0] * len(self.cells)
+        self.goals = [0.0] * len(self.d)
 
     def approach(self, step: int, lrs: Sequence[LearningRate]) -> None:
         aim = self.threshold
@@ -79,8 +79,8 @@ class GradualRule(AimRule):
         end = min(step - since + aim.pause, aim.arrival)  # where this stretch ends
         if since == 0:
             part = aim.share(end - 1) / aim.target
-            self.guard.watch_all()
-            self.goals = self.quantiles([part * cell.target for cell in self.cells])
+            self.census.watch_all()
+            self.goals = self.quantiles([part * target for target in self.census.targets])
         self.d = [d + (goal - d) / (end - step) for d, goal in zip(self.d, self.goals, strict=True)]
 
     def lists(self) -> dict[str, list[float]]:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from softprune.errors import ArgumentError
+from softprune.errors import ArgumentError, listing
 from softprune.thresholds.base import Weights
-from softprune.thresholds.quantile import Cell, quantiles
+from softprune.thresholds.quantile import Cell, quantiles, survivors
 
 RISK = 20.0  # times ``min_density``: a layer this thin is guarded. A safeguard, not a measurement
 
@@ -38,6 +38,21 @@ class Guard:
                     f"{self.min_density:g} leaves at most {most:.4%}. Lower the target or `min_density`; "
                     "0 lets whole layers go."
                 )
+        if not self.weights.prox.separable and not self.weights.params[0].is_meta:  # a rehearsal has no weights
+            self._refuse_what_never_dies(cells)
+
+    def _refuse_what_never_dies(self, cells: Sequence[Cell]) -> None:
+        """A target that the prox does not allow: weights of infinite size stay."""
+        stays = survivors(self.weights, [torch.finfo(torch.float32).max] * len(self.sizes))
+        for cell in cells:
+            most = 1 - cell.sum(stays) / cell.sum(self.sizes)
+            if cell.target > most + 1e-12:
+                dense = [i for i in cell.members if stays[i] > (1 - cell.target) * self.sizes[i] + 1e-9]
+                names = listing([self.weights.names[i] for i in dense], most=5)
+                raise ArgumentError(
+                    f"`{self.owner}` cannot reach {cell.target:.4%} where {self.weights.prox} leaves at most "
+                    f"{most:.4%}. Lower the target, or do not prune what it leaves denser than that: {names}."
+                )
 
     def watch(self, alive: Sequence[int]) -> None:
         """Cap those parameters that are thin by now, given how many weights of each survive."""
@@ -48,11 +63,12 @@ class Guard:
         self._cap(range(len(self.sizes)))
 
     def _cap(self, watched: Iterable[int]) -> None:
-        self.caps = [math.inf] * len(self.sizes)
+        self.caps[:] = [math.inf] * len(self.sizes)
         watched = [i for i in watched if self.keep[i] > 0]
         cells = [Cell((i,), (1.0,), (self.sizes[i] - self.keep[i] + 1) / self.sizes[i]) for i in watched]
         for i, least in zip(watched, quantiles(self.weights, cells) if cells else (), strict=True):
-            self.caps[i] = _below(least, self.weights.params[i].dtype)
+            separable = self.weights.prox.separable  # the sizes of groups are of single precision
+            self.caps[i] = _below(least, self.weights.params[i].dtype if separable else torch.float32)
 
     def _warn_of_the_dead(self, alive: Sequence[int]) -> None:
         """Once for each dead layer that ``min_density`` does not protect."""

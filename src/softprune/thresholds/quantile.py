@@ -1,4 +1,4 @@
-"""Order statistics of |θ| over many parameters, without sorting or concatenating them.
+"""Order statistics of |θ|, or of the sizes of groups, over many parameters, without sorting or concatenating them.
 
 A quantile is found digit by digit: a histogram of the first 8 bits of all magnitudes, their exponents, says in which
 bin it lies, a histogram of the next 8 bits within that bin, and so on for 31 bits. Four passes: time O(N), memory O(1),
@@ -51,9 +51,10 @@ def quantiles(weights: Weights, cells: Sequence[Cell], caps: Sequence[float] | N
     sizes = [p.numel() for p in weights.params]
     missing = [cell.wanted(sizes) for cell in cells]
     found = [0] * len(cells)
+    compared = weights.sizes
     for digit in _DIGITS:
         prefixes = [found[kinds[row].cell] if row >= 0 else 0 for row in rows]
-        counts = count.histogram(weights.pairs, rows, len(kinds), caps, prefixes, digit)
+        counts = count.histogram(compared, rows, len(kinds), caps, prefixes, digit)
         counts = totals(counts, [weights.params[kind.member] for kind in kinds]).cpu().double()
         masses = torch.zeros(len(cells), digit.values, dtype=torch.float64, device="cpu")
         owners = torch.tensor([kind.cell for kind in kinds], device="cpu")
@@ -73,7 +74,7 @@ def quantiles(weights: Weights, cells: Sequence[Cell], caps: Sequence[float] | N
 
 def survivors(weights: Weights, d: Sequence[float]) -> list[int]:
     """How many weights of each parameter have |θ| > d. One host sync."""
-    return [int(n) for n in totals(count.above(weights.pairs, d), weights.params).tolist()]
+    return [int(n) for n in totals(count.above(weights.sizes, d), weights.params).tolist()]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from softprune.prox.group import Grouped
 from softprune.thresholds.base import Weights
 
 SAMPLE = 65_536  # weights, of all together
@@ -26,7 +27,7 @@ class Race:
         self._started: list[Tensor] = []
 
     def start(self) -> None:
-        self._started = [x.clone() for x in self._sample()]
+        self._started = [x.clone() for x in self._sample(self.weights.pairs.thetas)]
 
     def check(self, levels: Sequence[float], step: int) -> None:
         """Warn, if hardly any weight that survives has moved as far as the threshold. One host sync."""
@@ -34,9 +35,10 @@ class Race:
             return
         device = self._started[0].device
         counts = torch.zeros(2, device=device)
-        for now, then, d in zip(self._sample(), self._started, levels, strict=True):
-            alive = now.abs() > d
-            ahead = alive & ((now - then.to(now.device)).abs() > d)
+        thetas, sizes = self._sample(self.weights.pairs.thetas), self._sample(self.weights.sizes.thetas)
+        for now, then, size, unit, d in zip(thetas, self._started, sizes, self._units(), levels, strict=True):
+            alive = size.abs() > d
+            ahead = alive & ((now - then.to(now.device)).abs() > d * unit)
             counts += torch.stack([alive.sum(), ahead.sum()]).to(device)
         self._started = []
         survivors, ahead = counts.tolist()
@@ -50,8 +52,15 @@ class Race:
                 stacklevel=2,
             )
 
-    def _sample(self) -> list[Tensor]:
+    def _units(self) -> Sequence[Tensor | float]:
+        """Of each weight the number that d is in units of: 1, unless groups are compared with a typical one."""
+        prox, thetas = self.weights.prox, self.weights.pairs.thetas
+        if not isinstance(prox, Grouped) or not prox.scales:
+            return [1.0] * len(thetas)
+        pairs = zip(prox.partition.means(thetas, thetas), prox.sizes(thetas), strict=True)
+        return self._sample([mean.sqrt() / size for mean, size in pairs])
+
+    def _sample(self, thetas: Sequence[Tensor]) -> list[Tensor]:
         """Every n-th weight of each parameter."""
-        thetas = self.weights.pairs.thetas
         every = max(1, sum(theta.numel() for theta in thetas) // SAMPLE)
         return [theta.flatten()[::every] for theta in thetas]

@@ -83,8 +83,8 @@ class TargetRule(AimRule):
         super().__init__(aim, weights)
         self.clock = Clock(aim, future, self.fit)
         self.race = Race(weights)
-        self.finals = [0.0] * len(self.cells)  # D
-        self.penalties = [0.0] * len(self.cells)  # μ
+        self.finals = [0.0] * len(self.d)  # D
+        self.penalties = [0.0] * len(self.d)  # μ
 
     @property
     def skipped(self) -> int:
@@ -109,11 +109,13 @@ class TargetRule(AimRule):
             return
         x = self.clock.learned / (self.clock.learned + to_come)
         annealed = self.clock.annealed(step, lr)
-        alive = self.alive()
-        self.guard.watch(alive)
+        census = self.census
+        left = census.watched(self.levels[0])  # type: ignore[arg-type]
         standings = [
-            odds.Standing(d, final, odds.odds(1 - cell.sum(alive) / self.mass(cell)), odds.odds(cell.target))
-            for cell, d, final in zip(self.cells, self.d, self.finals, strict=True)
+            odds.Standing(d, final, odds.odds(1 - alive / mass), odds.odds(target))
+            for d, final, alive, mass, target in zip(
+                self.d, self.finals, left, census.masses, census.targets, strict=True
+            )
         ]
         self.forecast = self._forecast(standings, x, annealed)
         self.finals = odds.solve(standings, x, annealed, self.quantiles, self.fit)
@@ -128,10 +130,8 @@ class TargetRule(AimRule):
     def _forecast(self, standings: Sequence[odds.Standing], x: float, annealed: float) -> float | None:
         if x <= self.fit.early:
             return None
-        zeros = (
-            self.mass(c) * odds.forecast(s, x, annealed, self.fit) for c, s in zip(self.cells, standings, strict=True)
-        )
-        return math.fsum(zeros) / self.total
+        counted = zip(self.census.masses, standings, strict=True)
+        return math.fsum(mass * odds.forecast(s, x, annealed, self.fit) for mass, s in counted) / self.census.total
 
     def numbers(self) -> dict[str, float]:
         return {**self.clock.numbers(), **super().numbers()}
