@@ -20,7 +20,7 @@ from lightning_modules import (
     slats,
     trainer,
 )
-from oracles import assert_same
+from oracles import assert_same, batch
 from softprune.lightning import PruningCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and logging
@@ -45,6 +45,22 @@ def test_a_target_is_enough(tmp_path, prox):
     fitted(tmp_path, callback)
     assert callback.pruner.prox == (prox or sp.TargetSparsity.prox)
     assert callback.report.sparsity == pytest.approx(0.5, abs=0.02)
+
+
+def test_groups_are_given_or_found_in_the_module(tmp_path):
+    class Forward(Module):
+        def forward(self, x):
+            return self.network(x)
+
+    example = batch(0)[0].double()
+    early = Forward()
+    for module, groups in ((early, sp.Channels(early, example)), (Forward(), lambda m: sp.Channels(m, example))):
+        callback = PruningCallback(target=0.4, groups=groups, verbose=False)
+        fitted(tmp_path, callback, module)
+        (place,) = callback.report.places
+        assert 0 < place.dead < place.groups
+        assert "network.0.bias" in callback.pruner.params  # which dies with its neuron
+    assert_same(module.network, early.network)
 
 
 def test_a_scheduler_that_steps_with_the_optimizer_is_played_forward(tmp_path):

@@ -10,6 +10,7 @@ from torch import nn
 
 import softprune as sp
 from oracles import assert_same, loss_of
+from softprune.errors import ArgumentTypeError
 from softprune.transformers import PruningCallback
 from trainer_runs import HALF, NO_DROPOUT, STEPS, ForTrainer, gpt2, one_of_two, trained, trainer
 
@@ -63,6 +64,30 @@ def test_a_target_is_enough(tmp_path, capsys):
     saved = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "final")
     assert sp.summarize(saved).zeros == callback.report.zeros
     assert not any((p == 0).any() for p in (saved.lm_head.weight, saved.transformer.wte.weight))
+
+
+@pytest.mark.parametrize("given", ["a grouping", "a function"])
+def test_heads_that_die_resume_bit_for_bit(tmp_path, given):
+    """Biases are pruned with their heads, though ``select`` leaves them out: a checkpoint has them too."""
+
+    def heads(model: nn.Module) -> sp.Heads:
+        return sp.Heads(model, {"input_ids": torch.zeros(1, 8, dtype=torch.int64)})
+
+    def run(resume: bool = False) -> tuple[nn.Module, PruningCallback]:
+        model = gpt2(**NO_DROPOUT, n_head=4)
+        callback = PruningCallback(target=0.1, groups=heads(model) if given == "a grouping" else heads, verbose=False)
+        return trained(tmp_path, callback, resume=resume, model=model), callback
+
+    whole, callback = run()
+    assert "transformer.h.0.attn.c_attn.bias" in callback.pruner.params
+    assert (callback.report.groups, callback.report.dead) == (8, 2)
+    shutil.rmtree(tmp_path / f"checkpoint-{STEPS}")
+    assert_same(run(resume=True)[0], whole)
+
+
+def test_groups_must_be_groups(tmp_path):
+    with pytest.raises(ArgumentTypeError, match="must be a grouping, such as"):
+        trained(tmp_path, PruningCallback(target=0.5, groups=lambda model: 4))
 
 
 def test_the_report_may_stay_unprinted(tmp_path, capsys):

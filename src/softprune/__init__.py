@@ -11,12 +11,15 @@ The rooms, each of which imports only rooms below it (docs/architecture.md has t
     lightning, transformers         trainers: one callback each
     methods                         free, for rival methods
     recipes, spiking                named settings, the paper's tables; spiking networks
+    removal, layouts                a smaller network, without what died; sparse weights for a GPU
     report                          what came out
     pruner                          Algorithm 1
     thresholds                      where d comes from
     prox, attach                    θ, d -> w; what torch's optimizers do
+    groups                          which weights share a fate
     kernels                         many tensors in one launch
     schedules, selection            step -> d; model -> {name: parameter}
+    structure                       which channels a network has, who makes and who reads each
     models, data, engine            networks; images and text; engine/ is free, for sparse files and a runtime
     errors                          sentences for users
 """
@@ -25,14 +28,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a name as public
+    from softprune.groups.base import Grouping as Grouping
+    from softprune.groups.blocks import Blocks as Blocks
+    from softprune.groups.channels import Channels as Channels
+    from softprune.groups.channels import Heads as Heads
+    from softprune.groups.channels import Neurons as Neurons
+    from softprune.groups.units import Groups as Groups
+    from softprune.layouts.convert import to_block_sparse as to_block_sparse
+    from softprune.layouts.convert import to_semi_structured as to_semi_structured
     from softprune.prox.base import Prox as Prox
+    from softprune.prox.gradient import calm as calm
     from softprune.prox.gradient import identity as identity
     from softprune.prox.gradient import subgradient as subgradient
+    from softprune.prox.nm import NM as NM
     from softprune.prox.power import PowerThreshold as PowerThreshold
     from softprune.prox.soft import Blend as Blend
     from softprune.prox.soft import SoftThreshold as SoftThreshold
     from softprune.pruner.pruner import Pruner as Pruner
     from softprune.recipes.paper import budgets as budgets
+    from softprune.removal.shrink import shrink as shrink
     from softprune.report.flops import flops_per_weight as flops_per_weight
     from softprune.report.report import Report as Report
     from softprune.report.report import summarize as summarize
@@ -63,12 +77,19 @@ if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a na
 __version__ = "0.1.0"
 
 _HOME = {
+    "groups.base": ("Grouping",),
+    "groups.blocks": ("Blocks",),
+    "groups.channels": ("Channels", "Heads", "Neurons"),
+    "groups.units": ("Groups",),
+    "layouts.convert": ("to_block_sparse", "to_semi_structured"),
     "prox.base": ("Prox",),
-    "prox.gradient": ("identity", "subgradient"),
+    "prox.gradient": ("calm", "identity", "subgradient"),
+    "prox.nm": ("NM",),
     "prox.power": ("PowerThreshold",),
     "prox.soft": ("Blend", "SoftThreshold"),
     "pruner.pruner": ("Pruner",),
     "recipes.paper": ("budgets",),
+    "removal.shrink": ("shrink",),
     "report.flops": ("flops_per_weight",),
     "report.report": ("Report", "summarize"),
     "schedules": ("curves",),

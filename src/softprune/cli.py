@@ -160,6 +160,8 @@ def report(
     typer.echo(_printable(result.to_markdown() if markdown else str(result)))
     if folder is not None and outcome is None:
         typer.echo(f"{folder.progress()}{remark}")
+    if outcome is not None and outcome["small"] is not None:
+        typer.echo(_printable(str(outcome["small"].get("remark", ""))))
     _echo_figures(outcome["figures"] if outcome else {})
 
 
@@ -168,10 +170,16 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A complete run's folder.")],
     words: Settings = None,
 ) -> None:
-    """Measure a complete run again, on its own data or on others (`data=FOLDER`)."""
-    measured = _run("eval").open(run).evaluate(words or [])
+    """Measure a complete run again, on its own data or on others (`data=FOLDER`); the small network too, if something
+    died that could be removed."""
+    opened = _run("eval").open(run)
+    measured = opened.evaluate(words or [])
     typer.echo(f"Accuracy {measured.accuracy:.2%} on {measured.count:,} {measured.unit}.")
     _echo_figures(measured.figures())
+    if opened.has_small:
+        measured = opened.evaluate(words or [], of_small=True)
+        typer.echo(f"The small network: accuracy {measured.accuracy:.2%}.")
+        _echo_figures(measured.figures())
 
 
 @app.command(context_settings=_UNKNOWN_ARE_WORDS)

@@ -20,7 +20,7 @@ from softprune.attach.future import foreseen
 from softprune.errors import ArgumentError, needs
 from softprune.prox.gradient import Gradient
 from softprune.pruner import registry
-from softprune.pruner.plan import Build, Plan, Thresholds
+from softprune.pruner.plan import Build, Groups, Plan, Thresholds
 from softprune.report.measurements import measurements
 
 needs("lightning.pytorch", "Lightning", "softprune.lightning")
@@ -49,6 +49,8 @@ class PruningCallback(Callback, Plan):
         target: the sparsity to end with, instead of it: ``TargetSparsity`` for as many steps as Lightning counts.
         build: ``build(params, steps) -> threshold``, instead of both.
         prox: as in ``sp.Pruner``.
+        groups: as in ``sp.Pruner``; or a function of the module that gives it, for a model that is not built yet:
+            ``lambda module: sp.Channels(module, example)``.
         gradient: as in ``sp.Pruner``.
         include: patterns of parameters to prune, as in ``sp.select``.
         exclude: patterns of parameters to leave alone.
@@ -62,12 +64,13 @@ class PruningCallback(Callback, Plan):
         target: float | None = None,
         build: Build | None = None,
         prox: sp.Prox | None = None,
+        groups: Groups | None = None,
         gradient: Gradient | None = None,
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         verbose: bool = True,
     ) -> None:
-        Plan.__init__(self, threshold, target, build, prox, gradient, include, exclude)
+        Plan.__init__(self, threshold, target, build, prox, groups, gradient, include, exclude)
         if self.given > 1:
             raise ArgumentError(
                 "`PruningCallback` takes one of `target`, `threshold` and `build`. Leave the others out."
@@ -97,9 +100,9 @@ class PruningCallback(Callback, Plan):
                 f"`PruningCallback` needs one optimizer. The module configures {len(trainer.optimizers)}: "
                 "build a `softprune.Pruner` in `configure_optimizers` instead."
             )
-        params = sp.select(pl_module, self.include, self.exclude)
+        params, groups = self.choose(pl_module)
         optimizer = trainer.optimizers[0]
-        self.pruner = self.begin(params, optimizer, lambda: _steps(trainer, pl_module), _scheduler(trainer))
+        self.pruner = self.begin(params, groups, optimizer, lambda: _steps(trainer, pl_module), _scheduler(trainer))
         _built.add(self.pruner)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -24,7 +24,7 @@ from softprune.attach.wrappers import unwrap_optimizer
 from softprune.errors import ArgumentError, needs
 from softprune.prox.gradient import Gradient
 from softprune.pruner import registry
-from softprune.pruner.plan import Build, Plan, Thresholds
+from softprune.pruner.plan import Build, Groups, Plan, Thresholds
 from softprune.report.measurements import measurements
 
 needs("transformers", "Transformers", "softprune.transformers", extra="transformers")
@@ -58,6 +58,8 @@ class PruningCallback(TrainerCallback, Plan):
             the Trainer's learning-rate scheduler.
         build: ``build(params, steps) -> threshold``, instead of both.
         prox: as in ``sp.Pruner``.
+        groups: as in ``sp.Pruner``; or a function of the model that gives it, for a model that is not built yet:
+            ``lambda model: sp.Channels(model, example)``.
         gradient: as in ``sp.Pruner``.
         include: patterns of parameters to prune, as in ``sp.select``.
         exclude: patterns of parameters to leave alone.
@@ -75,12 +77,13 @@ class PruningCallback(TrainerCallback, Plan):
         target: float | None = None,
         build: Build | None = None,
         prox: sp.Prox | None = None,
+        groups: Groups | None = None,
         gradient: Gradient | None = None,
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         verbose: bool = True,
     ) -> None:
-        Plan.__init__(self, threshold, target, build, prox, gradient, include, exclude)
+        Plan.__init__(self, threshold, target, build, prox, groups, gradient, include, exclude)
         if self.given != 1:
             raise ArgumentError("`PruningCallback` takes a `target`, a `threshold` or a `build`. Give one of them.")
         self.verbose = verbose
@@ -103,13 +106,14 @@ class PruningCallback(TrainerCallback, Plan):
         """Model and optimizer are there, and a checkpoint that is resumed from is loaded already."""
         self._suffix = _line_up(self)
         self.report = None
-        params, optimizer = sp.select(model, self.include, self.exclude), unwrap_optimizer(optimizer)
+        optimizer = unwrap_optimizer(optimizer)
+        params, groups = self.choose(model)
         saved = _saved(params, optimizer) if state.global_step else {}
         _make_way(params, state)
         scheduler = foreseen(lr_scheduler)
         if scheduler is not None and state.global_step:
             scheduler = rewound(scheduler)
-        self.pruner = self.begin(params, optimizer, lambda: state.max_steps, scheduler)
+        self.pruner = self.begin(params, groups, optimizer, lambda: state.max_steps, scheduler)
         _built[self.pruner] = ref(state)
         if saved:
             self.pruner.load_state_dict(saved)

@@ -173,6 +173,8 @@ def test_for_machines():
         "threshold": 1.0,
         "dropped": 2,
         "regrown": 0,
+        "groups": None,
+        "dead": None,
     }
     del report["layers"]
     assert report == {
@@ -183,9 +185,12 @@ def test_for_machines():
         "zeros": 4,
         "dropped": 4,
         "regrown": 0,
+        "groups": None,
+        "dead": None,
         "zeroed": ["2.weight"],
         "not_pruned": {"1.weight": 1, "1.bias": 1, "2.bias": 2},
         "left_alone": {},
+        "places": [],
     }
 
 

@@ -183,8 +183,8 @@ def test_frontiers_keep_apart(tmp_path, monkeypatch, run):
 
 def test_a_frontier_of_targets_ends_at_them(tmp_path, monkeypatch):
     rehearsed = []
-    build = trainer.on_meta
-    monkeypatch.setattr(trainer, "on_meta", lambda config: rehearsed.append(config.target) or build(config))
+    build = trainer.rehearsed
+    monkeypatch.setattr(trainer, "rehearsed", lambda config: rehearsed.append(config.target) or build(config))
     code, output = call("frontier", *TINY, "--targets", "0.5,0.9", "--out", tmp_path)
     assert code == 0
     assert "| 0.9 | 90.0" in output

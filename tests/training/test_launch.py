@@ -56,6 +56,17 @@ def test_two_processes_train_what_one_trains(alone, tmp_path, command):
     assert zeros > 1000
 
 
+@pytest.mark.parametrize(("pattern", "strategy"), [("channels", "ddp"), ("block4", "fsdp")])
+def test_two_processes_agree_on_what_dies_as_a_whole(tmp_path, pattern, strategy):
+    settings = [*SETTINGS, "target=0.5", f"pattern={pattern}"]
+    one = run([*SOFTPRUNE, *settings, "strategy=auto"], tmp_path / "one")
+    two = run([*SOFTPRUNE, *settings, "devices=2", f"strategy={strategy}"], tmp_path / "two")
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=1e-3, atol=1e-4)
+        assert torch.equal(two[name] == 0, tensor == 0)
+    assert 0.4 < sum(int((t == 0).sum()) for t in one.values()) / sum(t.numel() for t in one.values()) < 0.6
+
+
 def test_one_process_speaks_for_a_frontier(tmp_path):
     words = ["frontier", *SETTINGS[:2], "epochs=1", *SETTINGS[4:], "devices=2", "--final", "0.02,0.1"]
     done = subprocess.run(

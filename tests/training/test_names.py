@@ -14,7 +14,7 @@ from softprune.schedules.curves import Cosine
 from softprune.training import names, settings
 from softprune.training.entries import Asked, Method
 from softprune.training.rate import Rate
-from softprune.training.trainer import on_meta, rehearse
+from softprune.training.trainer import rehearse, rehearsed
 
 
 def test_one_entry_adds_a_method(monkeypatch):
@@ -104,10 +104,10 @@ def test_settings_of_earlier_versions_mean_what_they_meant():
 
 
 def test_weight_decay_may_leave_vectors_alone():
-    optimizer = on_meta(recipes.get("gpt_small/target").config)
+    optimizer = rehearsed(recipes.get("gpt_small/target").config)
     decayed, spared = optimizer.param_groups
     assert (decayed["weight_decay"], spared["weight_decay"], decayed["betas"]) == (0.1, 0.0, (0.9, 0.99))
     assert {p.ndim for p in decayed["params"]} == {2}
     assert {p.ndim for p in spared["params"]} == {1}
-    (everything,) = on_meta(recipes.get("digits/slats").config).param_groups
+    (everything,) = rehearsed(recipes.get("digits/slats").config).param_groups
     assert {p.ndim for p in everything["params"]} == {1, 2, 4}

@@ -9,7 +9,7 @@ from PIL import Image
 from softprune import recipes
 from softprune.errors import ConfigError
 from softprune.training.entries import Network
-from softprune.training.names import METHODS, NETWORKS, dataset
+from softprune.training.names import METHODS, NETWORKS, PATTERNS, dataset
 from softprune.training.run import Run
 from softprune.training.trainer import rehearse
 
@@ -17,15 +17,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard
 
 
 def one_of_each() -> list[str]:
-    """Names of recipes, the quickest that have each method and each network."""
+    """Names of recipes, the quickest that have each method, each pattern and each network."""
     quickest = sorted(
         recipes.RECIPES.values(),
         key=lambda recipe: (_work(NETWORKS[recipe.config.network]), recipe.config.method != "slats"),
     )
     methods = {recipe.config.method: recipe.name for recipe in reversed(quickest)}
     networks = {recipe.config.network: recipe.name for recipe in reversed(quickest)}
+    patterns = {recipe.config.pattern: recipe.name for recipe in reversed(quickest)}
     assert methods.keys() == METHODS.keys()
-    return sorted({*methods.values(), *networks.values()})
+    assert patterns.keys() == PATTERNS.keys() - {"block64"}  # for layers that are larger than those of any recipe
+    return sorted({*methods.values(), *networks.values(), *patterns.values()})
 
 
 def _work(network: Network) -> int:
@@ -34,7 +36,7 @@ def _work(network: Network) -> int:
 
 
 @pytest.mark.parametrize("name", one_of_each())
-def test_a_recipe_of_each_method_and_network_trains(name, tmp_path):
+def test_a_recipe_of_each_method_pattern_and_network_trains(name, tmp_path):
     recipe = recipes.get(name)
     run = Run.create(tmp_path / "run", recipe.smoke())
     outcome = run.train(say=lambda _: None)

@@ -1,9 +1,9 @@
-"""Recipes: named settings with a promise. Every row of the paper's tables, a small version of each method, and
-transformers.
+"""Recipes: named settings with a promise. Every row of the paper's tables, a small version of each method,
+groups of weights, and transformers.
 
     config      Config: every setting of a run, and its meaning
     recipe      Recipe: settings, what they reproduce, what to expect, what it costs
-    comparison  the methods that the paper compares
+    comparison  the methods that the paper compares, and patterns
     imagenet  cifar10  digits  spiking  text  vit      the recipes
     paper       the paper's tables of sparsities (``sp.budgets``)
 
@@ -35,7 +35,7 @@ sew_resnet18/sine, sew_cifar10/sine, sew_digits/sine. `softprune recipes` lists 
     """
     if name not in RECIPES:
         kin = [recipe for recipe in RECIPES if name in recipe.split("/")]  # name is a family or a method
-        hint = f" There are {listing(kin, most=15)}." if kin else did_you_mean(name, RECIPES)
+        hint = f" There are {listing(kin, most=20)}." if kin else did_you_mean(name, RECIPES)
         raise ConfigError(f"There is no recipe {name!r}.{hint} `softprune recipes` lists all recipes.")
     return RECIPES[name]
 

@@ -1,13 +1,16 @@
-"""Every method on CIFAR-10: ResNet-18, a minute on a GPU.
+"""Every method on CIFAR-10: ResNet-18, a minute on a GPU; and MobileNet-V1.
 
 `data` is a folder with class folders in train/ and test/: write `data=/path/to/cifar10`.
 """
 
 from __future__ import annotations
 
-from softprune.recipes.comparison import methods
+from dataclasses import replace
+from typing import Any
+
+from softprune.recipes.comparison import methods, patterns
 from softprune.recipes.config import Config
-from softprune.recipes.recipe import Recipe, family
+from softprune.recipes.recipe import Methods, Recipe, family
 
 BASE = Config(
     network="resnet18_cifar",
@@ -40,10 +43,35 @@ MEASURED = {  # JPEG of quality 75, the mean of three seeds or six; docs/results
     "str-gs": "88.4% at 97.7% sparsity",
     "gpo": "88.8% at 97.8% sparsity",
 }
-RECIPES: list[Recipe] = family(
-    "cifar10",
-    BASE,
-    methods(0.09, target=0.98, init=-20.0, decay=1.5e-3, shared_decay=1.4e-2, blend_decay=2e-2, expect=MEASURED),
-    reproduces="the paper's comparison, in small: ResNet-18 on CIFAR-10",
-    cost="about a minute on one H200",
-)
+PATTERNS: dict[str, dict[str, Any]] = {
+    "channels": {"target": 0.5, "count": "multiplications"},
+    "block4": {"target": 0.9},
+}
+UNKNOWN = dict.fromkeys(["dense", "target", *PATTERNS], "not measured yet")
+MOBILENET: Methods = {
+    "dense": ({"method": "dense"}, UNKNOWN["dense"]),
+    "target": ({"method": "target", "target": 0.9}, UNKNOWN["target"]),
+}
+RECIPES: list[Recipe] = [
+    *family(
+        "cifar10",
+        BASE,
+        methods(0.09, target=0.98, init=-20.0, decay=1.5e-3, shared_decay=1.4e-2, blend_decay=2e-2, expect=MEASURED),
+        reproduces="the paper's comparison, in small: ResNet-18 on CIFAR-10",
+        cost="about a minute on one H200",
+    ),
+    *family(
+        "cifar10",
+        BASE,
+        patterns(PATTERNS, UNKNOWN),
+        reproduces="what the paper does not try: groups of weights of ResNet-18 on CIFAR-10",
+        cost="not measured yet",
+    ),
+    *family(
+        "mobilenet_cifar10",
+        replace(BASE, network="mobilenet_v1_cifar"),
+        MOBILENET | patterns(PATTERNS, UNKNOWN),
+        reproduces="what the paper does not try: MobileNet-V1 on CIFAR-10",
+        cost="not measured yet",
+    ),
+]

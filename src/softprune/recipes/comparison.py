@@ -1,4 +1,4 @@
-"""Comparisons: one recipe for each method, on one network and one dataset."""
+"""Comparisons: one recipe for each method or pattern, on one network and one dataset."""
 
 from __future__ import annotations
 
@@ -61,4 +61,18 @@ def targets(target: float, expect: Mapping[str, str], exclude: tuple[str, ...] =
     settings: dict[str, dict[str, Any]] = {"dense": {"method": "dense"}}
     for name in ("target", "gradual", "gmp"):
         settings[name] = {"method": name, "target": target, "exclude": exclude}
+    return {name: (values, expect[name]) for name, values in settings.items()}
+
+
+def patterns(
+    asked: Mapping[str, Mapping[str, Any]], expect: Mapping[str, str], exclude: tuple[str, ...] = ()
+) -> Methods:
+    """What can be pruned as a whole, by the method that is told a sparsity.
+
+    Args:
+        asked: a pattern -> its target, and what that counts if not weights.
+        expect: what each pattern was measured to reach, by name.
+        exclude: patterns of parameters to leave alone.
+    """
+    settings = {name: {"method": "target", "pattern": name, "exclude": exclude, **own} for name, own in asked.items()}
     return {name: (values, expect[name]) for name, values in settings.items()}

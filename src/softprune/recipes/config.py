@@ -53,7 +53,9 @@ class Config:
     seed: int = _setting(0, "of the initial weights and of the order of the images or windows")
     # how it is pruned
     method: str = _setting("slats", "")
+    pattern: str = _setting("none", "what is pruned as a whole")
     target: float | None = _setting(None, "the sparsity at the end; replaces D")
+    count: str = _setting("weights", "what a target counts")
     arrive: float | None = _setting(
         None, "share of the run after which the target is reached, and held from then on; the method's own when none"
     )
@@ -163,13 +165,19 @@ class Config:
 def with_defaults_of_then(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON has them, with those that were not known when they were saved.
 
-    A target had the soft threshold then, and was reached at the end of a run.
+    A target had the soft threshold then, and was reached at the end of a run; before there were patterns, its gradient
+    was the identity, but for magnitude pruning.
 
     >>> with_defaults_of_then({"target": 0.9})
-    {'target': 0.9, 'power': 1.0, 'arrive': 1.0}
+    {'target': 0.9, 'power': 1.0, 'arrive': 1.0, 'gradient': 'identity'}
     """
-    missing = {"power": 1.0, "arrive": 1.0} if settings.get("target") is not None else {}
-    return dict(settings) | {name: value for name, value in missing.items() if name not in settings}
+    then: dict[str, Any] = dict(settings)
+    if settings.get("target") is not None:
+        then.setdefault("power", 1.0)
+        then.setdefault("arrive", 1.0)
+        if "pattern" not in settings and settings.get("gradient") is None and settings.get("method") != "gmp":
+            then["gradient"] = "identity"
+    return then
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from softprune.recipes.comparison import methods
+from typing import Any
+
+from softprune.recipes.comparison import methods, patterns
 from softprune.recipes.config import Config
 from softprune.recipes.recipe import Recipe, family
 
@@ -23,11 +25,27 @@ MEASURED = {  # seed 0, one thread, torch 2.13 on a CPU
     "str": "99.11% at 96.05% sparsity",
     "str-gs": "99.33% at 84.47% sparsity",
     "gpo": "99.33% at 96.20% sparsity",
+    "channels": "99.33% with 29.0% of the multiplications; target=0.5 gives 99.11% with 50.1%, target=0.9 97.33%, 9.8%",
+    "block4": "99.33% at 90.00% sparsity",
 }
-RECIPES: list[Recipe] = family(
-    "digits",
-    BASE,
-    methods(0.3, target=0.95, init=-8.0, decay=0.02, shared_decay=0.02, blend_decay=0.1, expect=MEASURED),
-    reproduces="the paper's comparison, in miniature: a residual network on scikit-learn's digits",
-    cost="under a minute on two CPU cores",
-)
+PATTERNS: dict[str, dict[str, Any]] = {
+    "channels": {"target": 0.7, "count": "multiplications"},
+    "block4": {"target": 0.9},
+}
+COST = "under a minute on two CPU cores"
+RECIPES: list[Recipe] = [
+    *family(
+        "digits",
+        BASE,
+        methods(0.3, target=0.95, init=-8.0, decay=0.02, shared_decay=0.02, blend_decay=0.1, expect=MEASURED),
+        reproduces="the paper's comparison, in miniature: a residual network on scikit-learn's digits",
+        cost=COST,
+    ),
+    *family(
+        "digits",
+        BASE,
+        patterns(PATTERNS, MEASURED),
+        reproduces="what the paper does not try, in miniature: groups of weights on scikit-learn's digits",
+        cost=COST,
+    ),
+]

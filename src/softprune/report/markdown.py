@@ -1,4 +1,4 @@
-"""Tables for documents."""
+"""Tables, for documents and for terminals."""
 
 from __future__ import annotations
 
@@ -15,3 +15,22 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) ->
     """
     rule = ["---"] * words + ["---:"] * (len(head) - words)
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+
+
+def aligned(rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
+    """The lines of a table of a head, rows and a total, with rules between, for a terminal.
+
+    >>> print("\\n".join(aligned([["layer", "zeros"], ["fc", "7"], ["total", "7"]])))
+    layer  zeros
+    ------------
+    fc         7
+    ------------
+    total      7
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(c.ljust(w) if i < words else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    rule = "-" * len(lines[0])
+    return [lines[0], rule, *lines[1:-1], rule, lines[-1]]

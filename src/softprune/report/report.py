@@ -14,17 +14,19 @@ from torch import Tensor, nn
 from softprune.errors import ArgumentError, ArgumentTypeError
 from softprune.kernels.sharding import local, sharding, total
 from softprune.pruner.pruner import Pruner
-from softprune.report import markdown
+from softprune.report import groups, markdown
+from softprune.report.groups import Place
 from softprune.report.masks import Mask
 from softprune.selection import is_weight, kinds_left_alone, matches, unwrap
 
-_FIELDS = ("name", "shape", "parameters", "zeros", "threshold", "dropped", "regrown")
+_FIELDS = ("name", "shape", "parameters", "zeros", "threshold", "dropped", "regrown", "groups", "dead")
 
 
 @dataclass(frozen=True)
 class Layer:
     """One pruned parameter. ``dropped`` and ``regrown`` count weights that became zero, and that stopped being zero,
-    since an earlier report (``Report.since``); None where there is none to compare with."""
+    since an earlier report (``Report.since``); None where there is none to compare with. ``dead`` of its ``groups`` are
+    zero; None where it has none of its own."""
 
     name: str
     shape: tuple[int, ...]
@@ -33,6 +35,8 @@ class Layer:
     threshold: float | None = None
     dropped: int | None = None
     regrown: int | None = None
+    groups: int | None = None
+    dead: int | None = None
     mask: Mask | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -73,6 +77,7 @@ class Report:
             there is no pruner.
         left_alone: {kind: parameters}, what ``not_pruned`` consists of: embeddings, norms, biases, the head of a
             language model; empty where no model is known.
+        places: where groups with weights in several parameters lie, such as channels; empty where there are none.
     """
 
     layers: tuple[Layer, ...]
@@ -80,6 +85,7 @@ class Report:
     step: int | None = None
     penalty: float | None = None
     left_alone: Mapping[str, int] = field(default_factory=dict)
+    places: tuple[Place, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -109,6 +115,16 @@ class Report:
         """How many weights stopped being zero since then: hidden weights go on learning, and some outgrow d."""
         return _sum(layer.regrown for layer in self.layers)
 
+    @property
+    def groups(self) -> int | None:
+        """How many groups there are; None where each weight has its own."""
+        return _sum([*(layer.groups for layer in self.layers), *(place.groups for place in self.places)])
+
+    @property
+    def dead(self) -> int | None:
+        """How many of them are dead: all of their weights are zero."""
+        return _sum([*(layer.dead for layer in self.layers), *(place.dead for place in self.places)])
+
     def since(self, earlier: Report) -> Report:
         """This report with ``dropped`` and ``regrown``, counted since an earlier report of the same pruner.
 
@@ -131,37 +147,37 @@ class Report:
             "zeros": self.zeros,
             "dropped": self.dropped,
             "regrown": self.regrown,
+            "groups": self.groups,
+            "dead": self.dead,
             "zeroed": list(self.zeroed),
             "not_pruned": dict(self.not_pruned),
             "left_alone": dict(self.left_alone),
             "layers": [layer.to_dict() for layer in self.layers],
+            "places": [place.to_dict() for place in self.places],
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The report that ``to_dict`` wrote."""
+        """The report that ``to_dict`` wrote, also that of earlier versions."""
         layers = tuple(map(Layer.from_dict, values["layers"]))
-        left_alone = values.get("left_alone", {})  # which earlier versions did not write
-        return cls(layers, values["not_pruned"], values["step"], values["penalty"], left_alone)
+        places = tuple(Place(**place) for place in values.get("places", ()))
+        left_alone = values.get("left_alone", {})
+        return cls(layers, values["not_pruned"], values["step"], values["penalty"], left_alone, places)
 
     def to_markdown(self) -> str:
         """A table of the layers, and the totals below it."""
-        head, *rows = self._rows()
-        return f"{markdown.table(head, rows, words=2)}\n\n" + "\n".join(f"- {line}" for line in self._footer())
+        (head, *rows), (below, *places) = self._rows(), self._places()
+        tables = [markdown.table(head, rows, words=2), *([markdown.table(below, places)] if self.places else [])]
+        return "\n\n".join([*tables, "\n".join(f"- {line}" for line in self._footer())])
 
     def __str__(self) -> str:
-        rows = self._rows()
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = [
-            "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-            for row in rows
-        ]
-        rule = "-" * len(lines[0])
-        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], *self._footer()])
+        places = ["", *markdown.aligned(self._places()), ""] if self.places else []
+        return "\n".join([*markdown.aligned(self._rows(), words=2), *places, *self._footer()])
 
     def _rows(self) -> list[list[str]]:
         """Head, layers, total; columns that no layer fills are left out."""
-        total_row = Layer("total", (), self.parameters, self.zeros, None, self.dropped, self.regrown)
+        blocks, dead = _sum(x.groups for x in self.layers), _sum(x.dead for x in self.layers)
+        total_row = Layer("total", (), self.parameters, self.zeros, None, self.dropped, self.regrown, blocks, dead)
         columns: dict[str, Callable[[Layer], str]] = {
             "layer": lambda x: x.name,
             "shape": lambda x: "×".join(map(str, x.shape)),
@@ -171,10 +187,20 @@ class Report:
             "threshold": lambda x: "" if x.threshold is None else f"{x.threshold:.4g}",
             "dropped": lambda x: "" if x.dropped is None else f"{x.dropped:,}",
             "regrown": lambda x: "" if x.regrown is None else f"{x.regrown:,}",
+            "groups": lambda x: "" if x.groups is None else f"{x.groups:,}",
+            "dead": lambda x: "" if x.dead is None else f"{x.dead:,}",
         }
         always = ("layer", "shape", "parameters", "zeros", "sparsity")
         used = {head: cell for head, cell in columns.items() if head in always or any(cell(x) for x in self.layers)}
         return [list(used), *([cell(x) for cell in used.values()] for x in (*self.layers, total_row))]
+
+    def _places(self) -> list[list[str]]:
+        """Head, places, total."""
+        total_row = Place("total", sum(x.groups for x in self.places), sum(x.dead for x in self.places))
+        return [
+            ["place", "groups", "alive"],
+            *([x.name, f"{x.groups:,}", f"{x.alive:,}"] for x in (*self.places, total_row)),
+        ]
 
     def _footer(self) -> list[str]:
         others = sum(self.not_pruned.values())
@@ -184,6 +210,8 @@ class Report:
             f"{_several(len(self.not_pruned), 'tensor')} are not pruned "
             f"({self.zeros / max(1, everything):.2%} of all {everything:,})."
         ]
+        if self.groups is not None and self.dead is not None:
+            lines.append(f"{self.dead:,} of {_several(self.groups, 'group')} are dead.")
         if self.left_alone:
             kinds = (f"{size:,} in {kind}" for kind, size in self.left_alone.items())
             lines.append(f"Left alone: {', '.join(kinds)}.")
@@ -266,13 +294,16 @@ def summarize_tensors(tensors: Mapping[str, Tensor], exclude: Iterable[str] = ()
 @torch.no_grad()
 def _of_pruner(pruner: Pruner) -> Report:
     thresholds, penalties = pruner.threshold, list(pruner.penalty.values())
-    layers = []
+    partition, layers = groups.partition_of(pruner.prox), []
     for name, w in pruner.weights():
         p, alive = pruner.params[name], w != 0
-        zeros = _count(~alive, p)
-        layers.append(Layer(name, tuple(p.shape), p.numel(), zeros, thresholds[name], mask=Mask(alive, p)))
+        number, dead = groups.in_layer(partition, alive, p)
+        layer = Layer(name, tuple(p.shape), p.numel(), _count(~alive, p), thresholds[name], mask=Mask(alive, p))
+        layers.append(replace(layer, groups=number, dead=dead))
     shared = math.isfinite(penalties[0]) and all(math.isclose(penalty, penalties[0]) for penalty in penalties)
-    return Report(tuple(layers), _not_pruned(pruner), pruner.step, penalties[0] if shared else None)
+    penalty = penalties[0] if shared else None
+    places = groups.in_places(partition, (w for _, w in pruner.weights()))
+    return Report(tuple(layers), _not_pruned(pruner), pruner.step, penalty, places=places)
 
 
 def _not_pruned(pruner: Pruner) -> dict[str, int]:

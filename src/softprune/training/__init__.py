@@ -14,6 +14,7 @@
     trainer     Lightning's Trainer, to train and to measure
     observer    accuracy, loss, and what else a network has to tell (headline: in a sentence)
     results     the files of a complete run (model_file: weights as safetensors; plots)
+    small       the network without what died
     tables      `softprune report`: of a run, of a checkpoint, of a model file
     frontier    several runs: accuracy against sparsity
     drawings    `softprune schedules`

@@ -13,7 +13,7 @@ from softprune.recipes.config import Config
 from softprune.schedules.curves import Curve
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
@@ -36,13 +36,15 @@ class Entry:
 @dataclass(frozen=True)
 class Asked:
     """What a threshold may depend on. A threshold that is trained is built before there is an optimizer, from the
-    parameters; the others come after it, and may read its learning-rate scheduler. ``start`` counts steps."""
+    parameters; the others come after it, and may read its learning-rate scheduler. ``start`` counts steps. ``flops``
+    says how much each weight counts for a target; None where all count alike."""
 
     config: Config
     params: Mapping[str, nn.Parameter]
     steps: int
     start: int
     lr_scheduler: LRScheduler | None = None
+    flops: Mapping[str, float] | None = None
 
     def number(self, setting: str) -> float:
         value = getattr(self.config, setting)
@@ -68,6 +70,22 @@ class Method(Entry):
 
 
 @dataclass(frozen=True)
+class Pattern(Entry):
+    """``build`` gets the network and an example of what it sees, and gives what ``Pruner(groups=...)`` takes; it is
+    None where weights are pruned one by one. ``units`` lie in several parameters, and can be removed."""
+
+    build: Callable[[nn.Module, Tensor], sp.Grouping] | None
+    units: bool = False
+
+
+@dataclass(frozen=True)
+class Count(Entry):
+    """``build`` gets the network and an example, and gives how much each weight counts; None where all count alike."""
+
+    build: Callable[[nn.Module, Tensor], Mapping[str, float]] | None
+
+
+@dataclass(frozen=True)
 class Network(Entry):
     """A function ``name(num_classes, in_channels)`` of the module ``home``; if ``positional``, it is given the whole
     shape of what it sees, since it learns positions: ``name(num_classes, in_channels, rows, columns)``, or
@@ -87,6 +105,12 @@ class Network(Entry):
         make = getattr(import_module(self.home), self.name)
         network: nn.Module = make(classes, *(shape if self.positional else shape[:1]))
         return network
+
+    def example(self, shape: tuple[int, ...]) -> Tensor:
+        """One image, or window of text, of this shape, with nothing in it."""
+        import torch
+
+        return torch.zeros(1, *shape, dtype=torch.get_default_dtype() if self.context is None else torch.int64)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ checkpoints/         step-000001234.ckpt, the last two
 tensorboard/         logs
 history.jsonl        curves
 model.safetensors    the sparse weights under their ordinary names
+small.safetensors    those of the network without what died, if something could be removed
 report.md, .json     what came out; they exist when the run is complete
 plots/               threshold and penalty, sparsity, layers, weights dropped and regrown
 
@@ -36,7 +37,7 @@ except ImportError:  # Windows
 _CHOSEN = "SOFTPRUNE_RUN_FOLDER"  # tells the processes that Lightning launches where the first one trains
 _BEFORE_TRAINING = {"config.json", "data.json", "tensorboard"}  # all that is there when training begins
 _SUBFOLDERS = ("checkpoints", "plots", "tensorboard")
-_REPORTED = {"accuracy": float, "sparsity": float, "figures": dict[str, float], "report": dict}
+_REPORTED = {"accuracy": float, "sparsity": float, "figures": dict[str, float], "report": dict, "small": dict | None}
 
 
 class Folder:
@@ -203,7 +204,7 @@ class Folder:
         if not path.exists():
             return None
         with readable(path, " Delete it, and `--resume` writes it again."):
-            values = {"figures": {}} | read_object(path)
+            values = {"figures": {}, "small": None} | read_object(path)
             for name, kind in _REPORTED.items():
                 if not fits(values.get(name), kind):
                     raise ConfigError(f"`{name}` is missing, or of the wrong type.")

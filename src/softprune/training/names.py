@@ -1,4 +1,4 @@
-"""Names of settings become objects here and nowhere else: methods, networks, optimizers, curves, gradients, data.
+"""Names of settings become objects here and nowhere else: methods, patterns, networks, optimizers, curves, data.
 
 Each name is one frozen entry; adding a method to the command is adding one to ``METHODS``. Importing this module costs
 nothing: ``softprune`` imports its names when they are used, and everything else that is heavy is imported in ``build``.
@@ -16,7 +16,18 @@ import softprune as sp
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config
 from softprune.schedules.curves import Cosine, Curve, Polynomial, Steps
-from softprune.training.entries import Asked, Data, GradientName, LrCurve, Method, Names, Network, OptimizerName
+from softprune.training.entries import (
+    Asked,
+    Count,
+    Data,
+    GradientName,
+    LrCurve,
+    Method,
+    Names,
+    Network,
+    OptimizerName,
+    Pattern,
+)
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -27,8 +38,8 @@ if TYPE_CHECKING:
 # methods
 
 _PRUNED = ("exclude", "gradient")  # read by every method that prunes
-_SCHEDULED = ("start", "power", *_PRUNED)
-_AT_A_TARGET = ("arrive", "min_density", "start", *_PRUNED)
+_SCHEDULED = ("start", "power", "pattern", *_PRUNED)
+_AT_A_TARGET = ("arrive", "count", "min_density", "start", "pattern", *_PRUNED)
 _AIMED = ("target", "power", *_AT_A_TARGET)
 _TRAINED = ("threshold_decay", *_PRUNED)
 
@@ -55,7 +66,7 @@ def _gradual(asked: Asked) -> Built:
 
 def _given(asked: Asked) -> dict[str, Any]:
     """What a target was given; the rest has the defaults of its threshold."""
-    settings = {name: getattr(asked.config, name) for name in ("arrive", "min_density")}
+    settings = {name: getattr(asked.config, name) for name in ("arrive", "min_density")} | {"flops": asked.flops}
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -133,7 +144,7 @@ METHODS = Names(
             "STR: a trained threshold for each layer",
             lambda a: sp.STR(a.params, a.number("init")),
             needs=("init",),
-            reads=_TRAINED,
+            reads=("pattern", *_TRAINED),
             trained=True,
         ),
         Method(
@@ -141,7 +152,7 @@ METHODS = Names(
             "STR-GS: one trained threshold for all layers",
             lambda a: sp.STR(a.params, a.number("init"), shared=True),
             needs=("init",),
-            reads=_TRAINED,
+            reads=("pattern", *_TRAINED),
             trained=True,
         ),
         Method(
@@ -166,6 +177,34 @@ def prox(config: Config) -> sp.Prox | None:
     if power is None:
         return None
     return sp.SoftThreshold() if power == 1 else sp.PowerThreshold(power)
+
+
+# patterns, and what a target counts
+
+PATTERNS = Names(
+    "pattern",
+    [
+        Pattern("none", "weights, one by one", None),
+        Pattern("channels", "channels, neurons and heads", lambda net, x: sp.Channels(net, x), units=True),
+        Pattern("neurons", "neurons between linear layers", lambda net, x: sp.Neurons(net, x), units=True),
+        Pattern("heads", "heads of attention", lambda net, x: sp.Heads(net, x), units=True),
+        Pattern("block4", "blocks of 1 output and 4 inputs", lambda net, x: sp.Blocks(1, 4)),
+        Pattern("block64", "blocks of 64 outputs and 64 inputs", lambda net, x: sp.Blocks(64, 64)),
+    ],
+)
+
+COUNTS = Names(
+    "count",
+    [
+        Count("weights", "weights, each as much as any other", None),
+        Count("multiplications", "multiplications by weights", lambda net, x: sp.flops_per_weight(net, x)),
+    ],
+)
+
+
+def needs_memory(config: Config) -> bool:
+    """Whether the network must run, so that its groups or multiplications are known."""
+    return PATTERNS.find(config.pattern).units or COUNTS.find(config.count).build is not None
 
 
 # networks
@@ -244,6 +283,7 @@ GRADIENTS = Names(
     "gradient",
     [
         GradientName("identity", "every weight learns, zeros too", lambda: sp.identity),
+        GradientName("calm", "the same, but no row of zeros learns faster than the others", lambda: sp.calm),
         GradientName("subgradient", "weights that are zero do not learn", lambda: sp.subgradient),
     ],
 )

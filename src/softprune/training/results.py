@@ -16,6 +16,7 @@ from softprune.training.files import write_text
 from softprune.training.folder import Folder
 from softprune.training.headline import headline
 from softprune.training.observer import Measured
+from softprune.training.small import FILE, Small
 
 
 def write(
@@ -23,6 +24,7 @@ def write(
     config: Config,
     card: DataCard,
     tensors: dict[str, Tensor],
+    small: Small | None,
     report: sp.Report,
     measured: Measured,
     seconds: float,
@@ -31,8 +33,12 @@ def write(
     rows = history.read(folder.path / "history.jsonl")
     about = {"config": config.to_json(), "data": card.to_json()}
     model_file.write(tensors, folder.path / "model.safetensors", about)
+    if small is not None and small.tensors:
+        model_file.write(small.tensors, folder.path / FILE, about)
+    else:  # what is there was written before report.json was deleted
+        (folder.path / FILE).unlink(missing_ok=True)
     plots.draw(folder.path / "plots", rows, report, config.target)
-    write_text(folder.path / "report.md", _markdown(folder, config, report, measured, rows))
+    write_text(folder.path / "report.md", _markdown(folder, config, small, report, measured, rows))
     values = {
         "accuracy": measured.accuracy,
         "sparsity": report.sparsity,
@@ -41,12 +47,20 @@ def write(
         "data": asdict(card),
         "report": report.to_dict(),
         "figures": measured.figures(),
+        "small": small.to_dict() if small else None,
         "observed": measured.observed.to_dict() if measured.observed else None,
     }
     write_text(folder.path / "report.json", json.dumps(values, indent=2))
 
 
-def _markdown(folder: Folder, config: Config, report: sp.Report, measured: Measured, rows: list[history.Row]) -> str:
+def _markdown(
+    folder: Folder,
+    config: Config,
+    small: Small | None,
+    report: sp.Report,
+    measured: Measured,
+    rows: list[history.Row],
+) -> str:
     aim = "" if config.target is None else f" (target {config.target:.2%})"
     steps = max((row["step"] or 0 for row in rows), default=0)
     figures = measured.figures()
@@ -55,6 +69,7 @@ def _markdown(folder: Folder, config: Config, report: sp.Report, measured: Measu
         f"{headline(config, measured.accuracy, figures)} at {report.sparsity:.2%} sparsity{aim} after {steps:,} steps.",
         replace(report, penalty=None).to_markdown(),  # that of the last step says little about the run
         *_remarks(report, rows),
+        *([small.to_markdown()] if small else []),
         *([measured.observed.to_markdown()] if measured.observed else []),
         *(f"![{path.stem}](plots/{path.name})" for path in sorted((folder.path / "plots").glob("*.png"))),
         f"```json\n{config.to_json()}\n```",

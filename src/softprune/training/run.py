@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, seed_everything
+from torch import Tensor
 
 import softprune as sp
 from softprune.data import Dataset
-from softprune.errors import ConfigError
+from softprune.errors import ArgumentError, ConfigError
 from softprune.recipes.config import EVALUATION, Config
-from softprune.training import checkpoint, history, model_file, names, results, settings, trainer
+from softprune.removal.load import load_small
+from softprune.training import checkpoint, history, model_file, names, results, settings, small, trainer
 from softprune.training.checkpoint import AtomicCheckpointIO, Checkpoints
 from softprune.training.data_card import DataCard
 from softprune.training.files import write_text
@@ -130,8 +132,20 @@ class Run:
             measured = measure(fitting, task, module)
         tensors = model_file.gather(task.network)
         if fitting.is_global_zero:
-            results.write(self.home, config, card, tensors, report, measured, time.monotonic() - began)
+            shrunk = self._small(data, tensors, say) if task.pruner is not None else None
+            results.write(self.home, config, card, tensors, shrunk, report, measured, time.monotonic() - began)
         return Outcome(measured.accuracy, report.sparsity, figures=measured.figures())
+
+    def _small(self, data: Dataset, tensors: Mapping[str, Tensor], say: Say) -> small.Small:
+        """The network without what died, looked at with one sample of the data."""
+        network = names.NETWORKS.find(self.config.network).build(len(data.classes), data.shape)
+        network.to(next(t.dtype for t in tensors.values() if t.is_floating_point())).load_state_dict(tensors)
+        example, _ = next(iter(data.val.loader(batch=1, train=False)))
+        with trainer.threads(network):
+            found = small.removed(network, example)
+        if found.tensors or names.PATTERNS[self.config.pattern].units:
+            say(found.remark)
+        return found
 
     def _card(self, data: Dataset) -> DataCard:
         """That of the data, which must be those that the run began with."""
@@ -149,7 +163,7 @@ class Run:
 
     def _newest(self, say: Say, task: Task) -> tuple[Path, dict[str, Any]] | None:
         def optimizer() -> Mapping[str, Any]:
-            return trainer.on_meta(self.config).state_dict()
+            return trainer.rehearsed(self.config).state_dict()
 
         expected = checkpoint.Expected(self.config, frozenset(task.state_dict()), optimizer)
         found = checkpoint.newest(self.home, expected, say)
@@ -157,8 +171,14 @@ class Run:
             say("There is no checkpoint yet: training begins anew.")
         return found
 
-    def evaluate(self, changes: Iterable[str]) -> Measured:
-        """Measure the model file again on one device, with the run's data or with others: ``["data=FOLDER"]``."""
+    @property
+    def has_small(self) -> bool:
+        """Whether something died that could be removed."""
+        return (self.folder / small.FILE).exists()
+
+    def evaluate(self, changes: Iterable[str], *, of_small: bool = False) -> Measured:
+        """Measure the model file, or that of the small network, again on one device, with the run's data or with
+        others: ``["data=FOLDER"]``."""
         changes = list(changes)
         config = replace(names.located(self.config.override(changes)), devices="1", nodes=1)
         settings.check(config)
@@ -175,11 +195,14 @@ class Run:
         if (card := type(DataCard.of(data)).read(self.folder / "data.json")) is not None:
             data = card.evaluated_on(data, config.data)
         task = Task(config, len(data.classes), data.shape, batches=1)
-        path = self.folder / "model.safetensors"
+        path = self.folder / (small.FILE if of_small else "model.safetensors")
         tensors = model_file.read(path)
         try:
-            task.network.load_state_dict(tensors)
-        except RuntimeError as error:
+            if of_small:
+                task.network = load_small(task.network, tensors)
+            else:
+                task.network.load_state_dict(tensors)
+        except (RuntimeError, ArgumentError) as error:
             raise ConfigError(
                 f"{path} does not fit the network {config.network!r} for {len(data.classes)} classes and "
                 f"{data.shape[0]} channels. Choose data with the classes that it was trained on."

@@ -21,6 +21,8 @@ CHOICES: Mapping[str, Names[Any]] = {
     "optimizer": names.OPTIMIZERS,
     "lr_curve": names.LR_CURVES,
     "method": names.METHODS,
+    "pattern": names.PATTERNS,
+    "count": names.COUNTS,
     "gradient": names.GRADIENTS,
 }
 """Settings whose values are names -> their entries."""
@@ -32,7 +34,7 @@ def meanings(config: Config) -> dict[str, str]:
     >>> meanings(Config())["warmup=0"]
     'epochs of linear warm-up'
     >>> meanings(Config())["gradient=none"]
-    "identity, subgradient; the method's own when none"
+    "identity, calm, subgradient; the method's own when none"
     """
     return {f"{f.name}={as_text(getattr(config, f.name))}": _meaning(f) for f in fields(config)}
 
@@ -51,7 +53,9 @@ def choices(config: Config) -> dict[str, str]:
     >>> choices(Config())["lr_curve=cosine"]
     'falls at every step'
     """
-    chosen = {setting: getattr(config, setting) for setting in ("method", "network", "optimizer", "lr_curve")}
+    chosen = {
+        setting: getattr(config, setting) for setting in ("method", "pattern", "network", "optimizer", "lr_curve")
+    }
     return {f"{setting}={name}": CHOICES[setting].find(name).about for setting, name in chosen.items()}
 
 
@@ -82,6 +86,12 @@ def check(config: Config) -> None:
         replaced = name == "final" and (config.target is not None or config.penalty is not None)
         if getattr(config, name) is None and not replaced:
             raise ConfigError(f"The method {config.method!r} needs `{name}`: write `{name}=...`.")
+    if METHODS[config.method].trained and names.PATTERNS[config.pattern].units:
+        raise ConfigError(
+            f"Cannot use the method {config.method!r} with `pattern={config.pattern}`. This is because each layer "
+            "trains a threshold of its own, and what is pruned as a whole lies in several layers. Use "
+            "`pattern=block4`, or the method 'target'."
+        )
     if config.devices.isdecimal() and config.batch % (processes := int(config.devices) * config.nodes):
         raise ConfigError(f"`batch` must be divisible by the number of processes, {processes}. Got {config.batch}.")
     if METHODS[config.method].trained and config.strategy == "fsdp":
@@ -119,6 +129,8 @@ def _refuse_the_unread(config: Config) -> None:
         raise ConfigError("`nesterov` needs `momentum` > 0. Write `nesterov=false`, or `momentum=0.9`.")
     if config.target is None and config.min_density is not None:
         raise ConfigError("`min_density` guards layers from a target. Write `target=...` too, or `min_density=none`.")
+    if config.target is None and config.count != Config().count:
+        raise ConfigError("`count` says what a target counts. Write `target=...` too, or `count=weights`.")
     if config.target is None and config.arrive is not None:
         raise ConfigError("`arrive` says when a target is reached. Write `target=...` too, or `arrive=none`.")
     if config.penalty is not None and (config.final is not None or config.target is not None):

@@ -30,7 +30,11 @@ class Task(LightningModule):
         self.config = config
         self.batches = batches
         self.rate = Rate.of(config, batches)
-        self.network = names.NETWORKS.find(config.network).build(classes, shape)
+        entry, pattern = names.NETWORKS.find(config.network), names.PATTERNS.find(config.pattern)
+        self.network, example = entry.build(classes, shape), entry.example(shape)
+        self.groups = pattern.build and pattern.build(self.network, example)  # before it is sharded
+        count = names.COUNTS.find(config.count).build
+        self.flops = count and count(self.network, example)
         if config.precision == "64-true":
             self.network.double()  # before Lightning does, which loads checkpoints first
         self._loss = torch.compile(self.loss) if config.compile else self.loss
@@ -100,7 +104,7 @@ class Task(LightningModule):
         holds its parameters; any other comes last, since it may read the scheduler."""
         config, method = self.config, names.METHODS.find(self.config.method)
         params = sp.select(self.network, exclude=config.exclude) if method.build else {}
-        asked = Asked(config, params, self.steps, config.start * self.batches)
+        asked = Asked(config, params, self.steps, config.start * self.batches, flops=self.flops)
         trained = method.build(asked) if method.build and method.trained else None
         assert trained is None or isinstance(trained, sp.Trainable), f"{method.name} is not trained"
         optimizer = self._optimizer(trained)
@@ -109,7 +113,9 @@ class Task(LightningModule):
         if method.build:
             threshold = trained or method.build(replace(asked, lr_scheduler=scheduler))
             prox, gradient = names.prox(config), names.gradient(config)
-            self.pruner = sp.Pruner(params, optimizer, threshold=threshold, prox=prox, gradient=gradient)
+            self.pruner = sp.Pruner(
+                params, optimizer, threshold=threshold, prox=prox, groups=self.groups, gradient=gradient
+            )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _optimizer(self, trained: sp.Trainable | None) -> Optimizer:

@@ -61,16 +61,16 @@ def measuring(config: Config) -> Trainer:
 
 
 def rehearse(config: Config) -> None:
-    """Build all that needs no data, without memory for weights: what cannot be is refused before anything is made."""
-    on_meta(config)
+    """Build all that needs no data: what cannot be is refused before anything is made."""
+    rehearsed(config)
     strategy = "auto" if config.strategy == "fsdp" else config.strategy
     _launched(config, strategy=strategy)
 
 
-def on_meta(config: Config) -> Optimizer:
-    """The optimizer of a run, with its pruner, of a network without memory."""
+def rehearsed(config: Config) -> Optimizer:
+    """The optimizer of a run, with its pruner, of a network without memory, unless that must run."""
     shape = names.NETWORKS.find(config.network).smoke
-    with torch.device("meta"):
+    with torch.device("cpu" if names.needs_memory(config) else "meta"):
         return Task(config, classes=10, shape=shape, batches=1).configure_optimizers()["optimizer"]
 
 
