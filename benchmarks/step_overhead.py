@@ -8,6 +8,8 @@ Six ways to train the same network with the same optimizer:
     dense          no pruning
     softprune      S-LATS through the optimizer's hooks
     power          the same with PowerThreshold(3) in place of the soft threshold
+    blocks         the same with blocks of 1 × 4
+    channels       the same with all channels that can be removed
     str, gpo       STR and GPO through the optimizer's hooks: subgradient and trainable thresholds
     parametrize    S-LATS through torch.nn.utils.parametrize, as users write it today
 
@@ -25,6 +27,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
@@ -39,7 +42,7 @@ STEPS = 10_000
 warnings.filterwarnings("ignore", message="Pruning ends after")  # a turn is a few steps
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-VARIANTS = ("dense", "softprune", "power", "str", "gpo", "parametrize")
+VARIANTS = ("dense", "softprune", "power", "blocks", "channels", "str", "gpo", "parametrize")
 
 
 class SoftThresholdParametrization(nn.Module):
@@ -69,6 +72,10 @@ class Bench:
                 parametrize.register_parametrization(module, "weight", self.maps[-1])
         self.forward = torch.compile(self.model) if compiled else self.model
 
+    @cached_property
+    def channels(self) -> sp.Channels:
+        return sp.Channels(self.model, self.images[:1])
+
     def turn(self, variant: str, steps: int) -> tuple[float, int]:
         """Seconds a step, and the bytes that the variant keeps."""
         before = torch.cuda.memory_allocated() if CUDA else 0
@@ -79,8 +86,12 @@ class Bench:
             groups.append({"params": list(threshold.parameters())})
         optimizer = torch.optim.SGD(groups, lr=0.256, momentum=0.875, weight_decay=3.05e-5)
         pruner = None
-        if variant in ("softprune", "power", "str", "gpo"):
-            other = {"prox": sp.PowerThreshold(3)} if variant == "power" else {}
+        if variant not in ("dense", "parametrize"):
+            other = {
+                "power": {"prox": sp.PowerThreshold(3)},
+                "blocks": {"groups": sp.Blocks(1, 4)},
+                "channels": {"groups": self.channels},
+            }.get(variant, {})
             pruner = sp.Pruner(sp.select(self.model), optimizer, threshold=threshold, **other)
         count = 0
 
