@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a na
     from softprune.prox.soft import SoftThreshold as SoftThreshold
     from softprune.pruner.pruner import Pruner as Pruner
     from softprune.recipes.paper import budgets as budgets
+    from softprune.removal.load import load_small as load_small
     from softprune.removal.shrink import shrink as shrink
     from softprune.report.flops import flops_per_weight as flops_per_weight
     from softprune.report.report import Report as Report
@@ -89,6 +90,7 @@ _HOME = {
     "prox.soft": ("Blend", "SoftThreshold"),
     "pruner.pruner": ("Pruner",),
     "recipes.paper": ("budgets",),
+    "removal.load": ("load_small",),
     "removal.shrink": ("shrink",),
     "report.flops": ("flops_per_weight",),
     "report.report": ("Report", "summarize"),

@@ -8,11 +8,13 @@
     masks        models that torch's own pruning masks
     result       what went, and how long both take
     shrink       ``shrink(model, example) -> Shrunk``
+    load         ``load_small(model, tensors)``: the small network again, from its tensors
 
 Imports ``structure``, ``report`` and ``selection``.
 """
 
+from softprune.removal.load import load_small
 from softprune.removal.result import Change, Latency, Shrunk
 from softprune.removal.shrink import shrink
 
-__all__ = ["Change", "Latency", "Shrunk", "shrink"]
+__all__ = ["Change", "Latency", "Shrunk", "load_small", "shrink"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from softprune.errors import ArgumentError, listing
-from softprune.removal.slicing import _HEADS, resize
+from softprune.removal.slicing import HEADS, resize
 
 _Layer = nn.Linear | nn.modules.conv._ConvNd
 
@@ -84,7 +84,7 @@ def _refuse_other_sizes(name: str, tensor: Tensor, old: Tensor | None, slots: Ma
 
 def _count_heads(name: str, before: nn.Module, after: nn.Module) -> None:
     """Tell a module how many heads it has now: those that its first layer makes, and another one reads."""
-    numbers = {key: value for key in _HEADS if isinstance(value := vars(before).get(key), int)}
+    numbers = {key: value for key in HEADS if isinstance(value := vars(before).get(key), int)}
     pairs = [
         (old, new)
         for old, new in zip(before.children(), after.children(), strict=True)

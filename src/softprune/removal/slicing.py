@@ -13,7 +13,7 @@ from softprune.removal.varies import Read
 from softprune.structure import Axis, Kind, Site, Structure
 
 # What modules call their number of heads, and sizes that are a multiple of it.
-_HEADS = (
+HEADS = (
     "heads", "num_heads", "n_heads", "n_head", "nhead", "num_attention_heads", "num_key_value_heads", "num_kv_heads",
     "n_kv_heads", "n_kv_head", "kv_heads", "all_head_size", "inner_dim", "split_size",
 )  # fmt: skip
@@ -110,7 +110,7 @@ def count_heads(model: nn.Module, site: Site, living: Tensor) -> None:
     module = modules.get(site.name, model)
     if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) or type(module).__name__ == "Conv1D":
         module = modules[site.name.rpartition(".")[0]]
-    for name in _HEADS:
+    for name in HEADS:
         value = vars(module).get(name)
         if isinstance(value, int) and value * after % before == 0:
             setattr(module, name, value * after // before)
