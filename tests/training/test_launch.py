@@ -39,11 +39,10 @@ def alone(tmp_path_factory) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     "command",
     [
-        [*TORCHRUN, "-m", "softprune", "train", "--quiet", *SETTINGS, "devices=2"],
-        [*SOFTPRUNE, *SETTINGS, "devices=2"],
-        [*SOFTPRUNE, *SETTINGS, "devices=2", "strategy=fsdp"],
+        pytest.param([*TORCHRUN, "-m", "softprune", "train", "--quiet", *SETTINGS, "devices=2"], id="torchrun"),
+        pytest.param([*SOFTPRUNE, *SETTINGS, "devices=2"], id="lightning", marks=pytest.mark.slow),
+        pytest.param([*SOFTPRUNE, *SETTINGS, "devices=2", "strategy=fsdp"], id="fsdp"),
     ],
-    ids=["torchrun", "lightning", "fsdp"],
 )
 def test_two_processes_train_what_one_trains(alone, tmp_path, command):
     together = run(command, tmp_path / "run")
@@ -56,6 +55,7 @@ def test_two_processes_train_what_one_trains(alone, tmp_path, command):
     assert zeros > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pattern", "strategy"), [("channels", "ddp"), ("block4", "fsdp")])
 def test_two_processes_agree_on_what_dies_as_a_whole(tmp_path, pattern, strategy):
     settings = [*SETTINGS, "target=0.5", f"pattern={pattern}"]
@@ -82,7 +82,13 @@ def test_one_process_speaks_for_a_frontier(tmp_path):
     assert {path.name for path in tmp_path.glob("frontier.*")} == {"frontier.json", "frontier.md", "frontier.png"}
 
 
-@pytest.mark.parametrize("words", [["digits/lats"], ["digits/slats", "target=0.6"]], ids=["lats", "target"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["digits/lats"], id="lats", marks=pytest.mark.slow),
+        pytest.param(["digits/slats", "target=0.6"], id="target"),
+    ],
+)
 def test_a_sharded_network_follows_a_scheduler_that_is_played_forward(tmp_path, words):
     weights = run([*SOFTPRUNE, words[0], *SETTINGS[1:], *words[1:], "devices=2", "strategy=fsdp"], tmp_path / "run")
     pruned = [t for name, t in weights.items() if name.endswith("weight") and t.dim() > 1]

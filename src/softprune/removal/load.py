@@ -29,6 +29,7 @@ def load_small(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
         model: the network as it was before it was made smaller, with any weights.
         tensors: the state dict of the small one.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> tensors = {"0.weight": torch.ones(3, 4), "0.bias": torch.ones(3), "2.weight": torch.ones(2, 3)}
     >>> load_small(net, tensors | {"2.bias": torch.ones(2)})
