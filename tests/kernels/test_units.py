@@ -10,7 +10,7 @@ from torch import Tensor
 from softprune.kernels import units as module
 from softprune.kernels.factor import factor
 from softprune.kernels.pairs import Pairs
-from softprune.kernels.units import Owned, Units
+from softprune.kernels.units import Owned, Units, sizes
 
 NUMBER = 7
 
@@ -40,12 +40,12 @@ def slices(xs: list[Tensor], owned: list[Owned | None], group: int):
 def test_sums_over_groups(dtype):
     xs, owned = example(dtype)
     ys = [torch.randn_like(x) for x in xs]
-    groups = units(xs, owned)
+    groups, counts = units(xs, owned), sizes(owned, [x.shape for x in xs], NUMBER)
     squares, products = groups.squares(Pairs(xs, xs)), groups.products(xs, ys)
     assert squares.dtype is products.dtype is torch.promote_types(dtype, torch.float32)
     for group in range(NUMBER):
         parts = list(slices(xs, owned, group))
-        assert groups.sizes[group] == sum(x.numel() for _, x in parts)
+        assert counts[group] == sum(x.numel() for _, x in parts)
         exact = sum((x.double() ** 2).sum() for _, x in parts) if parts else torch.zeros(()).double()
         torch.testing.assert_close(squares[group].double(), exact, rtol=1e-5, atol=1e-5)
         others = list(slices(ys, owned, group))

@@ -76,6 +76,10 @@ class Blocks(Grouping, Partition):
             weights = Pairs([_matrix(w) for w in weights.xs], [_matrix(theta) for theta in weights.thetas])
         blocks.threshold(weights, d, self.rows, self.cols, p)
 
+    def dead(self, w: Tensor) -> Tensor:
+        """Of each block of a weight, whether all of it is zero."""
+        return blocks.means(_matrix(w), _matrix(w), self.rows, self.cols) == 0
+
     def _spread(self, values: Tensor, like: Tensor) -> Tensor:
         return blocks.spread(values, _matrix(like).shape, self.rows, self.cols).view_as(like)
 

@@ -17,7 +17,7 @@ from softprune.kernels.columns import Column
 from softprune.kernels.factor import factor
 from softprune.kernels.pairs import Pairs, on_device
 from softprune.kernels.sharding import extent, is_sharded, local, sharding, total
-from softprune.kernels.units import Owned, Units
+from softprune.kernels.units import Owned, Units, sizes
 
 Part = tuple[str, int, Sequence[int]]
 """A parameter, one of its dimensions, and indices along it."""
@@ -130,12 +130,11 @@ class UnitPartition(Partition):
         self.owned = [owned.get(name) for name in params]
         self.used = [tuple(used.get(name, ())) for name in params]
         self.lead = Placed(_leads(self.owned, self.number))
-        self.counts = Placed(_counts(self.owned, self.shapes, self.number))
+        self.counts = Placed(sizes(_cuts(self.owned), self.shapes, self.number))
         self._sharding = _common_sharding({name: p for name, p in params.items() if name in owned})
         self._mine = [s and s.part(p) for s, p in zip(self.owned, params.values(), strict=True)]
         self._mine_used = [[s.part(p) for s in used] for used, p in zip(self.used, params.values(), strict=True)]
-        cuts = [None if s is None else Owned(s.dim, s.groups.whole) for s in self._mine]
-        self.units = Units(cuts, [local(p).shape for p in params.values()], self.number)
+        self.units = Units(_cuts(self._mine), [local(p).shape for p in params.values()], self.number)
         self.take([1.0] * len(self.shapes))
 
     def take(self, scales: Sequence[float]) -> None:
@@ -187,9 +186,13 @@ class UnitPartition(Partition):
         found = self._thresholds(d, like[0])
         return [*self._spread(found, like)] if isinstance(found, Tensor) else [found] * len(like)
 
+    def dead(self, ws: Sequence[Tensor]) -> Tensor:
+        """Of each group, whether all of it is zero."""
+        return self.radii(Pairs(ws, ws)) == 0
+
     def freed(self, ws: Sequence[Tensor]) -> Iterator[Tensor]:
         """What makes a unit that nobody reads is zero too."""
-        dead = self.radii(Pairs(ws, ws)) == 0
+        dead = self.dead(ws)
         dead = torch.cat([dead, dead.new_zeros(1)])
         for w, used in zip(ws, self._mine_used, strict=True):
             for slots in used:
@@ -226,14 +229,9 @@ def _leads(owned: Sequence[Slots | None], number: int) -> Tensor:
     return lead
 
 
-def _counts(owned: Sequence[Slots | None], shapes: Sequence[Sequence[int]], number: int) -> Tensor:
-    """|G| of each group, of sharded parameters as a whole."""
-    counts = torch.zeros(number, dtype=torch.int64, device="cpu")
-    for slots, shape in zip(owned, shapes, strict=True):
-        if slots is not None:
-            there = slots.groups.whole[slots.groups.whole >= 0]
-            counts += torch.bincount(there, minlength=number) * (math.prod(shape) // shape[slots.dim])
-    return counts
+def _cuts(slots: Sequence[Slots | None]) -> list[Owned | None]:
+    """As kernels take them."""
+    return [None if s is None else Owned(s.dim, s.groups.whole) for s in slots]
 
 
 def _common_sharding(params: Mapping[str, nn.Parameter]) -> Any:

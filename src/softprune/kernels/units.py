@@ -10,6 +10,7 @@ fewer partial sums. One launch adds the squares of each tile, one adds up the pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,21 +40,23 @@ class Owned:
     labels: Tensor
 
 
-class Units:
-    """``number`` groups over many tensors: ``owned[i]`` says how tensor i, of ``shapes[i]``, is cut; None: not at all.
+def sizes(owned: Sequence[Owned | None], shapes: Sequence[Sequence[int]], number: int) -> Tensor:
+    """How many weights each group has, on the CPU."""
+    found = torch.zeros(number, dtype=torch.int64, device="cpu")
+    for cut, shape in zip(owned, shapes, strict=True):
+        if cut is not None and len(cut.labels):
+            found += _counts(cut.labels.cpu(), number) * (math.prod(shape) // len(cut.labels))
+    return found
 
-    ``sizes`` counts the weights of each group, on the CPU.
-    """
+
+class Units:
+    """``number`` groups over many tensors: ``owned[i]`` says how tensor i, of ``shapes[i]``, is cut, if it is."""
 
     def __init__(self, owned: Sequence[Owned | None], shapes: Sequence[torch.Size], number: int) -> None:
         self.shapes = [torch.Size(shape) for shape in shapes]
         self.dims = [None if x is None else x.dim % len(s) for x, s in zip(owned, self.shapes, strict=True)]
         self.labels = [None if x is None else x.labels.cpu() for x in owned]
         self.number = number
-        self.sizes = torch.zeros(number, dtype=torch.int64)
-        for labels, shape in zip(self.labels, self.shapes, strict=True):
-            if labels is not None and len(labels):
-                self.sizes += _counts(labels, number) * (shape.numel() // len(labels))
         self._cache: dict[Any, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from softprune.report.markdown import columns
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -50,7 +52,6 @@ class Converted:
         for layer in self.layers:
             now = f"dense: {layer.reason}" if layer.reason else self.layout
             rows.append((layer.name or "(itself)", f"{layer.outputs} x {layer.inputs}", f"{layer.zeros:.2%}", now))
-        wide = [max(len(row[column]) for row in rows) for column in range(3)]
-        lines = [f"{a:<{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}  {now}" for a, b, c, now in rows]
+        lines = [line.rstrip() for line in columns(rows, numbers=(1, 2))]
         count = f"{len(self.converted)} of {len(self.layers)} Linear layers were converted."
         return "\n".join([*(lines if self.layers else []), count])

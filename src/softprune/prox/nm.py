@@ -62,7 +62,7 @@ class NM(Prox):
 
     @property
     def bounded(self) -> bool:
-        return self.p in (1, math.inf)
+        return self.scalar.bounded
 
     @property
     def scalar(self) -> PowerThreshold:

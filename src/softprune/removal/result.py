@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from softprune.errors import require_whole
+from softprune.report.markdown import columns
 from softprune.structure import Kind
 from softprune.structure.trace import evaluation, run
 
@@ -95,10 +96,7 @@ class Shrunk:
         ]
         lines = []
         if len(rows) > 1:
-            wide = [max(len(row[column]) for row in rows) for column in range(4)]
-            for name, kind, before, after, reason in rows:
-                words = f"{name:<{wide[0]}}  {kind:<{wide[1]}}  {before:>{wide[2]}}  {after:>{wide[3]}}  {reason}"
-                lines.append(words.rstrip())
+            lines += [line.rstrip() for line in columns(rows, numbers=(2, 3))]
         if self.parameters[0] == self.parameters[1]:
             dead = sum(change.dead for change in self.sites)
             lines.append("Nothing is dead: the network stays as it is." if not dead else "Nothing could be removed.")

@@ -12,8 +12,6 @@ from torch import Tensor
 from softprune.groups.base import Partition
 from softprune.groups.blocks import Blocks
 from softprune.groups.units import UnitPartition
-from softprune.kernels import blocks
-from softprune.kernels.pairs import Pairs
 from softprune.kernels.sharding import sharding, total
 from softprune.prox.base import Prox
 from softprune.prox.group import Grouped
@@ -44,10 +42,8 @@ def in_layer(partition: Partition | None, alive: Tensor, p: Tensor) -> tuple[int
     """The groups of one parameter and the dead ones among them, where a group has weights of one parameter alone."""
     if not isinstance(partition, Blocks):
         return None, None
-    x = (alive if alive.ndim > 1 else alive[None]).float()
-    means = blocks.means(x, x, partition.rows, partition.cols)
-    dead = (means == 0).sum()
-    counts = total(torch.stack([dead.new_tensor(means.numel()), dead]), sharding(p))
+    dead = partition.dead(alive.float())
+    counts = total(torch.stack([torch.ones_like(dead).sum(), dead.sum()]), sharding(p))
     return int(counts[0]), int(counts[1])
 
 
@@ -55,8 +51,7 @@ def in_places(partition: Partition | None, weights: Iterable[Tensor]) -> tuple[P
     """The groups that have weights in several parameters, by place."""
     if not isinstance(partition, UnitPartition):
         return ()
-    ws = list(weights)
-    dead = (partition.radii(Pairs(ws, ws)) == 0).cpu()
+    dead = partition.dead(list(weights)).cpu()
     return tuple(
         Place(name, len(numbers), int(dead[list(numbers)].sum())) for name, numbers in partition.places.items()
     )

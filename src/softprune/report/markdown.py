@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
@@ -17,6 +17,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) ->
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
 
 
+def columns(rows: Sequence[Sequence[str]], numbers: Container[int]) -> list[str]:
+    """Rows as lines whose columns stand below each other, those of ``numbers`` to the right.
+
+    >>> columns([["layer", "zeros"], ["fc", "7"]], numbers=[1])
+    ['layer  zeros', 'fc         7']
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(c.rjust(w) if i in numbers else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+
+
 def aligned(rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
     """The lines of a table of a head, rows and a total, with rules between, for a terminal.
 
@@ -27,10 +40,6 @@ def aligned(rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
     ------------
     total      7
     """
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(c.ljust(w) if i < words else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
+    lines = columns(rows, range(words, len(rows[0])))
     rule = "-" * len(lines[0])
     return [lines[0], rule, *lines[1:-1], rule, lines[-1]]

@@ -8,7 +8,7 @@ thresholds at once, in the order in which units die.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -55,15 +55,21 @@ class UnitCensus(Census):
         self._refuse_impossible(target, min_density, owner)
 
     def left(self, levels: Sequence[float]) -> list[float]:
-        dead = (self._radii() <= self._thresholds(levels)).nonzero().flatten()
-        return [float(self._remaining(dead)[-1])]
+        return self._left(self._radii(), levels)
 
     def watched(self, levels: Sequence[float]) -> list[float]:
-        self.watch_all()
-        return self.left(levels)
+        r = self._radii()
+        self._watch(r)
+        return self._left(r, levels)
 
     def watch_all(self) -> None:
-        r = self._radii()
+        self._watch(self._radii())
+
+    def _left(self, r: Tensor, levels: Sequence[float]) -> list[float]:
+        dead = (r <= self._thresholds(levels)).nonzero().flatten()
+        return [float(self._remaining(dead)[-1])]
+
+    def _watch(self, r: Tensor) -> None:
         self.caps[:] = [self._cap(r[self.lead == i], keep) for i, keep in enumerate(self.keep)]
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
@@ -90,23 +96,21 @@ class UnitCensus(Census):
 
     def _remaining(self, order: Tensor) -> Tensor:
         """What remains after none, one, two, ... of the units have died in this order."""
-        left = torch.zeros(len(order) + 1, dtype=torch.float64)
-        for i, (count, shape) in enumerate(zip(self.counts, self.partition.shapes, strict=True)):
-            product = torch.full_like(left, count * math.prod(shape))
-            for slots in self.partition.slots(i):
-                product *= (shape[slots.dim] - self._lost(slots.groups.whole, order)).double() / shape[slots.dim]
-            left += product
-        return left
+        return self._without(lambda groups: self._lost(groups, order), len(order) + 1)
 
     def _most(self) -> float:
         """The most that one unit frees alone."""
-        freed = torch.zeros(len(self.lead), dtype=torch.float64)
+        return self.masses[0] - float(self._without(self._indices, len(self.lead)).min())
+
+    def _without(self, lost: Callable[[Tensor], Tensor], cases: int) -> Tensor:
+        """What remains in each of some cases, where ``lost`` tells how many indices of a dimension are gone."""
+        left = torch.zeros(cases, dtype=torch.float64)
         for i, (count, shape) in enumerate(zip(self.counts, self.partition.shapes, strict=True)):
-            left = torch.ones_like(freed)
+            product = torch.full_like(left, count * math.prod(shape))
             for slots in self.partition.slots(i):
-                left *= (shape[slots.dim] - self._indices(slots.groups.whole)).double() / shape[slots.dim]
-            freed += count * math.prod(shape) * (1 - left)
-        return float(freed.max())
+                product *= (shape[slots.dim] - lost(slots.groups.whole)).double() / shape[slots.dim]
+            left += product
+        return left
 
     def _indices(self, groups: Tensor) -> Tensor:
         """How many indices along a dimension each unit has."""
