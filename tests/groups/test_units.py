@@ -75,6 +75,21 @@ def test_a_target_counts_the_weights_of_groups(target):
     assert dead.sum() == round(target * 50)
 
 
+@pytest.mark.parametrize("steps", [4, 12, 60])
+def test_a_target_is_never_passed_on_the_way(steps):
+    """Units of a layer begin with nearly one size: a penalty that grows would take them all at once."""
+    model = perceptron(hidden=50)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    threshold = sp.TargetSparsity(0.5, steps=steps)
+    pruner = sp.Pruner(sp.select(model), optimizer, threshold=threshold, groups=neurons(hidden=50))
+    way = []
+    for _ in range(steps):
+        train(model, optimizer, 1)
+        way.append(pruner.sparsity())
+    assert max(way) <= 0.5 + 1.5 / 50
+    assert way[threshold.arrival - 1 :] == pytest.approx([0.5] * (steps - threshold.arrival + 1), abs=1 / 50)
+
+
 def test_at_least_one_group_of_a_layer_stays():
     model = perceptron(hidden=8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -95,9 +95,10 @@ def weight_census(hidden: Hidden, target: float) -> WeightCensus:
 
 
 def thresholds(hidden: Hidden) -> list[float]:
-    """All at which something dies, and 0."""
-    sizes = torch.cat([size.flatten() for size in hidden.prox.sizes(hidden.thetas)])
-    return [0.0, *sizes[~sizes.isnan()].unique().double().tolist()]
+    """All at which something dies, and 0. Of sizes that differ by rounding, the largest."""
+    sizes = torch.cat([size.flatten() for size in hidden.prox.sizes(hidden.thetas)]).double()
+    found = [0.0, *sizes[~sizes.isnan()].unique().tolist()]
+    return [d for d, next_ in pairwise([*found, math.inf]) if next_ > d * (1 + 1e-12)]
 
 
 @settings(max_examples=150, deadline=None)

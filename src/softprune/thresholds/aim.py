@@ -69,6 +69,10 @@ class Aim(Threshold):
         """The step that reaches the target."""
         return self.start + max(1, round(self.arrive * (self.steps - self.start)))
 
+    def way(self, step: int) -> float:
+        """The share of the way to the target that lies behind after ``step`` steps."""
+        return min(1.0, max(0.0, (step - self.start) / (self.arrival - self.start)))
+
     @property
     def pause(self) -> int:
         """Steps from one look at the weights to the next, each of which is a host sync."""

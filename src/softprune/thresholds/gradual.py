@@ -19,6 +19,8 @@ from softprune.schedules.curves import Curve, Polynomial
 from softprune.thresholds.aim import Aim, AimRule
 from softprune.thresholds.base import Rule, Weights
 
+CURVE = Polynomial(3.0)
+
 
 @dataclass(frozen=True)
 class GradualSparsity(Aim):
@@ -45,7 +47,7 @@ class GradualSparsity(Aim):
     [0.0, 0.4392, 0.9]
     """
 
-    curve: Curve = field(default=Polynomial(3.0), kw_only=True)
+    curve: Curve = field(default=CURVE, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,20 +59,18 @@ class GradualSparsity(Aim):
 
     def share(self, step: int) -> float:
         """The sparsity to be reached after ``step`` steps."""
-        x = (step - self.start) / (self.arrival - self.start)
-        return self.target * (1 - self.curve(min(1.0, max(0.0, x))))
+        return self.target * (1 - self.curve(self.way(step)))
 
     def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
-        return GradualRule(self, weights)
+        return GradualRule(self, weights, self.curve)
 
 
 class GradualRule(AimRule):
     """d of each cell on its way to the quantile at the end of this stretch of ``refresh`` steps."""
 
-    threshold: GradualSparsity
-
-    def __init__(self, aim: GradualSparsity, weights: Weights) -> None:
+    def __init__(self, aim: Aim, weights: Weights, curve: Curve) -> None:
         super().__init__(aim, weights)
+        self.curve = curve
         self.goals = [0.0] * len(self.d)
 
     def approach(self, step: int, lrs: Sequence[LearningRate]) -> None:
@@ -78,7 +78,7 @@ class GradualRule(AimRule):
         since = (step - aim.start - 1) % aim.pause
         end = min(step - since + aim.pause, aim.arrival)  # where this stretch ends
         if since == 0:
-            part = aim.share(end - 1) / aim.target
+            part = 1 - self.curve(aim.way(end - 1))
             self.census.watch_all()
             self.goals = self.quantiles([part * target for target in self.census.targets])
         self.d = [d + (goal - d) / (end - step) for d, goal in zip(self.d, self.goals, strict=True)]

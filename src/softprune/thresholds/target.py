@@ -3,6 +3,7 @@
 Every few steps the odds of being zero are measured, ``odds.solve`` tells the threshold D that arrives at the odds
 wanted, and the penalty for the learning still to come is μ = (D − d) / Σ η to come. A constant penalty is what makes
 LATS good, so D is changed gently. The step of arrival lands: d is the quantile of the target, and nearly there already.
+Where channels, neurons or heads die, the odds follow no such law, and d goes the way of ``GradualSparsity``.
 
     TargetSparsity    the value: what is asked for
     TargetRule        D and μ of each cell; the lines above are ``approach``
@@ -27,6 +28,7 @@ from softprune.thresholds import odds
 from softprune.thresholds.aim import Aim, AimRule
 from softprune.thresholds.base import Rule, Weights
 from softprune.thresholds.clock import Clock
+from softprune.thresholds.gradual import CURVE, GradualRule
 from softprune.thresholds.race import Race
 
 
@@ -65,6 +67,8 @@ class TargetSparsity(Aim):
 
     def bind(self, weights: Weights, optimizer: Optimizer) -> Rule:
         require_lr("TargetSparsity", optimizer)
+        if weights.prox.spans:  # units of one place begin with nearly one size: no penalty takes some and leaves others
+            return GradualRule(replace(self, lr_scheduler=None), weights, CURVE)
         future = None
         if self.lr_scheduler is not None:
             groups = set(group_indices(unwrap_scheduler(self.lr_scheduler).optimizer, weights.params))

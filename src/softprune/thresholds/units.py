@@ -21,6 +21,7 @@ from softprune.thresholds.budgets import Budget, counted
 from softprune.thresholds.census import Census
 
 ABOVE = 1 + 1e-5  # times the size of the last that dies: sums in another order, of other processes, do not revive it
+APART = 1 + 1e-12  # times a size: what is nearer is of one size, as far as sums can tell
 
 
 class UnitCensus(Census):
@@ -79,7 +80,7 @@ class UnitCensus(Census):
         order = mortal[r[mortal].argsort(stable=True)]
         gone = 1 - self._remaining(order) / self.masses[0]
         d = torch.cat([r.new_zeros(1), r[order]])  # after none, one, two, ... have died
-        alone = torch.cat([d[1:] > d[:-1], d.new_ones(1, dtype=torch.bool)])  # those of one size die together
+        alone = torch.cat([d[1:] > d[:-1] * APART, d.new_ones(1, dtype=torch.bool)])  # those of one size die together
         d, gone = d[alone], gone[alone]
         d[:-1] = torch.minimum(d[:-1] * ABOVE, (d[:-1] + d[1:]) / 2)
         return [float(d[int((gone - share).abs().argmin())]) for share in shares]
