@@ -2,6 +2,7 @@
 
 import re
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 import beyond
 import beyond_tables
 import figures
+import filter_rivals
 import findings
 import grid
+import patterns
+import patterns_tables
 import short_runs
 from grid import Job, Tables
 from pages import README, RESULTS
@@ -18,7 +22,7 @@ from results import BEYOND, Outcome, Series, accuracies, at_equal_sparsity, log_
 from softprune import recipes
 from softprune.thresholds.odds import odds, share
 
-PAGES = [RESULTS, README]
+PAGES = [RESULTS, README, patterns_tables.PAGE]
 
 
 def outcome(accuracy: float, sparsity: float, seed: int) -> Outcome:
@@ -87,8 +91,9 @@ def copies(tmp_path):
         (figures, list(figures.FINDINGS)),
         (beyond_tables, ["beyond", *(f"beyond {name}" for name in beyond_tables.CASES)]),
         (short_runs, ["short", "after"]),
+        (patterns_tables, ["patterns channels", "patterns blocks"]),
     ],
-    ids=["figures", "beyond", "short"],
+    ids=["figures", "beyond", "short", "patterns"],
 )
 def test_the_pages_say_what_the_tables_say(module, tables, copies, tmp_path, monkeypatch):
     images = [] if module is short_runs else ["--images", str(tmp_path)]  # it draws none
@@ -133,6 +138,28 @@ def test_the_tables_hold_every_run_beyond_the_paper_once():
     assert sorted(row["job"] for row in Tables(beyond.TABLES).runs) == sorted(wanted)
 
 
+def test_the_tables_hold_every_run_of_a_pattern_once():
+    wanted = [job.text for section in patterns.SECTIONS.values() for job in section]
+    assert sorted(row["job"] for row in Tables(patterns.TABLES).runs) == sorted(wanted)
+
+
+def test_a_rival_has_all_seeds_at_one_learning_rate():
+    rows = filter_rivals.read(patterns.TABLES / "rivals.csv")
+    shared = [row for row in rows if float(row["lr"]) == filter_rivals.SHARED]
+    cells = product(("l1", "lasso"), filter_rivals.TARGETS, filter_rivals.SEEDS)
+    assert sorted((row["rival"], float(row["target"]), int(row["seed"])) for row in shared) == sorted(cells)
+
+
+def test_no_other_learning_rate_is_much_better_for_a_rival():
+    rows = [row for row in filter_rivals.read(patterns.TABLES / "rivals.csv") if row["seed"] == "0"]
+    best = {
+        (row["rival"], row["target"]): float(row["accuracy"])
+        for row in rows
+        if float(row["lr"]) == filter_rivals.SHARED
+    }
+    assert max(float(row["accuracy"]) - best[row["rival"], row["target"]] for row in rows) < 0.003
+
+
 def test_the_table_holds_every_short_run_once():
     rows = short_runs.read(short_runs.TABLE)
     assert short_runs.missing(rows) == []
@@ -141,7 +168,7 @@ def test_the_table_holds_every_short_run_once():
 
 def test_the_name_of_a_run_repeats_it():
     """Whatever defaults a target has later, the name says its prox and its arrival."""
-    for folder in (findings.TABLES, beyond.TABLES):
+    for folder in (findings.TABLES, beyond.TABLES, patterns.TABLES):
         for row in Tables(folder).runs:
             job = Job(row["job"])
             config = recipes.get(job.recipe).config.override(job.text.split()[1:])

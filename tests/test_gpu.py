@@ -12,7 +12,6 @@ from softprune.training.run import Run
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
     pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import softprune as sp
+from waiting import no_waiting
 
 pytestmark = pytest.mark.gpu
 
@@ -40,11 +41,8 @@ def train(kind: str, device: str, p: float, layout: torch.memory_format, steps: 
     for i, x in enumerate(batches):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), labels).backward()
-        if device == "cuda":
-            torch.cuda.set_sync_debug_mode("error" if i > 0 else "default")  # the first step makes tables
-        optimizer.step()
-        if device == "cuda":
-            torch.cuda.set_sync_debug_mode("default")
+        with no_waiting(device == "cuda" and i > 0):  # the first step makes tables
+            optimizer.step()
     return pruner
 
 

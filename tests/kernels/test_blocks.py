@@ -11,6 +11,7 @@ from torch import Tensor
 
 from softprune.kernels import blocks
 from softprune.kernels.pairs import Pairs
+from waiting import no_waiting
 
 SIZES = [(1, 4), (2, 4), (1, 16), (4, 4), (16, 1), (64, 64), (1, 1), (3, 5)]
 SHAPES = [(16, 32), (7, 9), (1, 1), (10, 3, 3, 5), (8, 16, 3, 3), (6, 10, 5), (0, 4), (4, 0), (4, 8, 0)]
@@ -173,14 +174,10 @@ def test_special_values_on_a_gpu_are_those_of_the_cpu(p):
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_the_host_does_not_wait():
     thetas = [torch.randn(64, 64, device="cuda") for _ in range(3)]
     ws = [torch.empty_like(x) for x in thetas]
     for _ in range(2):
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_waiting():
             blocks.threshold(Pairs(ws, thetas), [0.1, 0.2, 0.3], 1, 4, 3)
             blocks.scores(thetas, 1, 4)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")

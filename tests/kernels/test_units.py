@@ -11,6 +11,7 @@ from softprune.kernels import units as module
 from softprune.kernels.factor import factor
 from softprune.kernels.pairs import Pairs
 from softprune.kernels.units import Owned, Units, sizes
+from waiting import no_waiting
 
 NUMBER = 7
 
@@ -136,7 +137,6 @@ def network(dtype: torch.dtype) -> tuple[list[Tensor], list[Owned | None], int]:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("tiles", [8192, 1])  # of one step, and of several
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_few_launches_do_what_plain_torch_does(dtype, tiles, monkeypatch):
@@ -151,12 +151,9 @@ def test_few_launches_do_what_plain_torch_does(dtype, tiles, monkeypatch):
     ws, found = [torch.full_like(x, torch.nan) for x in xs], [torch.full_like(x, torch.nan) for x in moved]
     groups.scale(Pairs(ws, xs), factors)
     on_gpu = factors.cuda()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         groups.scale(Pairs(found, moved), on_gpu)
         again = groups.squares(Pairs(moved, moved))
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(again, sums)
     for a, w in zip(found, ws, strict=True):
         assert torch.equal(a.cpu(), w)

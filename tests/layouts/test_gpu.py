@@ -13,7 +13,9 @@ from softprune.prox.nm import NM
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:.*(beta|prototype|TensorFloat32|semi-structured|online softmax)"),  # torch's own
+    pytest.mark.filterwarnings(
+        "ignore:.*(beta|prototype|TensorFloat32|semi-structured|online softmax|Sparse invariant)"
+    ),  # torch's own
 ]
 
 

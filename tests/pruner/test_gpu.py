@@ -1,5 +1,6 @@
 """A pruner on a CUDA device: the numbers of the CPU, one buffer, and no waiting. Run with `pytest -m gpu`."""
 
+import gc
 import math
 
 import pytest
@@ -7,10 +8,10 @@ import torch
 from torch import nn
 
 import softprune as sp
+from waiting import no_waiting
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
     pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -36,12 +37,10 @@ def train(device: str, method: str, steps: int = 20, fused: bool = False, **step
     prox = sp.PowerThreshold(3.0) if method == "power" else None
     pruner = sp.Pruner(params, optimizer, threshold=threshold, prox=prox)
     for step in range(steps):
-        if step == 3:
-            torch.cuda.set_sync_debug_mode("error" if device == "cuda" else "default")
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    torch.cuda.set_sync_debug_mode("default")
+        with no_waiting(device == "cuda" and step >= 3):
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
     return pruner
 
 
@@ -83,11 +82,10 @@ def test_between_two_looks_nothing_waits_for_the_device(kind):
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     sp.Pruner(sp.select(model), optimizer, threshold=kind(0.9, 400, refresh=100))
     for step in range(60):
-        torch.cuda.set_sync_debug_mode("error" if step >= 10 else "default")
-        model(torch.randn(8, 256, device="cuda")).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    torch.cuda.set_sync_debug_mode("default")
+        with no_waiting(step >= 10):
+            model(torch.randn(8, 256, device="cuda")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def test_zeros_are_kept_without_waiting():
@@ -109,6 +107,7 @@ def test_zeros_are_kept_without_waiting():
 def test_one_buffer_of_theta_and_nothing_else():
     model = nn.Linear(4096, 4096, bias=False, device="cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gc.collect()  # of tests before this one
     before = torch.cuda.memory_allocated()
     pruner = sp.Pruner(sp.select(model), optimizer, threshold=sp.SLATS(0.1, 3))
     for _ in range(3):
