@@ -5,8 +5,9 @@
     python benchmarks/beyond.py --list                                     # what there is to do
 
 Three networks: ResNet-18 (batch normalisation, SGD) and a small vision transformer (AdamW) on CIFAR-10, and a GPT
-(AdamW) on source code. A run is named as the command line would name it, so that `softprune train` and the name repeat
-it. `benchmarks/beyond_tables.py` makes tables and pictures.
+(AdamW) on source code. The sweep over p and arrivals has the gradient `identity`, the default when it was made; `calm`,
+the default now, has runs of its own. A run is named as the command line would name it, so that `softprune train` and
+the name repeat it. `benchmarks/beyond_tables.py` makes tables and pictures.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import grid
 from grid import Job, Tables
 
 TABLES = Path(__file__).parent.parent / "docs" / "data" / "beyond"
+
+DEFAULT = ("4", "0.75", "calm")  # p, arrival and gradient of TargetSparsity
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,11 @@ class Network:
     def magnitude(self, target: str, seed: str = "0") -> list[Job]:
         return self._jobs("gmp", target=target, **self.gmp, seed=seed)
 
-    def target(self, target: str, power: str, arrive: str, seed: str = "0") -> list[Job]:
-        return self._jobs("target", target=target, power=power, arrive=arrive, seed=seed)
+    def target(self, target: str, power: str, arrive: str, gradient: str = "identity", seed: str = "0") -> list[Job]:
+        return self._jobs("target", target=target, power=power, arrive=arrive, gradient=gradient, seed=seed)
+
+    def default(self, target: str, seed: str = "0") -> list[Job]:
+        return self.target(target, *DEFAULT, seed=seed)
 
     def _jobs(self, method: str, *, seed: str, **settings: str) -> list[Job]:
         settings = {**settings, **self.shared, "seed": seed}
@@ -78,6 +84,8 @@ SECTIONS: dict[str, list[Job]] = {
         *GPT.target("0.9 0.98", power="1 2 4 inf", arrive="0.5"),
         *GPT.target("0.9 0.98", power="3", arrive="0.5", seed="0 1 2"),
         *GPT.target("0.9 0.98", power="3 4", arrive="1"),
+        *GPT.default("0.8 0.95"),
+        *GPT.default("0.9 0.98", seed="0 1 2"),
     ],
     "cifar10": [
         *CNN.dense(),
@@ -94,6 +102,10 @@ SECTIONS: dict[str, list[Job]] = {
         *CNN.target("0.95 0.995", power="4", arrive="0.25"),
         *CNN.target("0.95 0.995", power="1 2 3 4 inf", arrive="0.5"),
         *CNN.target("0.95 0.995", power="3 4 inf", arrive="1"),
+        *CNN.default("0.9 0.99"),
+        *CNN.default("0.95 0.98 0.995 0.998", seed="0 1 2"),
+        *CNN.target("0.95 0.995", power="4", arrive="0.25", gradient="calm"),
+        *CNN.target("0.95 0.995", power="inf", arrive="0.5", gradient="calm"),
         *LONG.dense(),
         *LONG.magnitude("0.98 0.995"),
         *LONG.target("0.98 0.995", power="1", arrive="1"),
@@ -108,6 +120,7 @@ SECTIONS: dict[str, list[Job]] = {
         *VIT.target("0.97", power="1.5", arrive="0.75"),
         *VIT.target("0.97", power="4", arrive="0.25 0.5 1"),
         *VIT.target("0.9 0.97", power="1 3 inf", arrive="0.5"),
+        *VIT.default("0.9 0.97", seed="0 1 2"),
     ],
 }
 

@@ -9,9 +9,10 @@ import argparse
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
-from beyond import CNN, GPT, LONG, TABLES, VIT, Network
+from beyond import CNN, DEFAULT, GPT, LONG, TABLES, VIT, Network
 from drawing import ACCURACY, LOSS, Quantity, frontier, plots, save
 from pages import IMAGES, README, RESULTS, fill
 from results import Outcome, Results, Series
@@ -20,8 +21,9 @@ from softprune.report.markdown import table
 POWERS, ARRIVALS = ("1", "1.5", "2", "3", "4", "inf"), ("0.25", "0.5", "0.75", "1")
 NAMES = {p: f"p = {p}" for p in POWERS} | {"1": "p = 1, soft", "inf": "p = ∞, hard"}
 MOMENTS = {"0.25": "at 25%", "0.5": "half-way", "0.75": "at 75%", "1": "at the end"}
-BEFORE, NOW = ("1", "1"), ("4", "0.75")
-MARKS = {BEFORE: " (the default before)", NOW: " (**the default**)"}
+BEFORE, NOW = ("1", "1", "identity"), DEFAULT
+GRADIENTS = ("identity", "calm")
+MARKS = {BEFORE: " (the default once)", NOW: " (**the default**)"}
 FAR = 10.0  # from magnitude pruning: off the picture
 
 
@@ -36,9 +38,9 @@ class Case:
     short: tuple[float, ...]  # sparsities of the README
     hardest: float  # the sparsity at which every prox was tried
 
-    def target(self, results: Results, power: str, arrive: str) -> Series:
+    def target(self, results: Results, power: str, arrive: str, gradient: str = "identity") -> Series:
         family, shared = self.network.family, self.network.shared
-        return results.series("target", "target", family, power=power, arrive=arrive, **shared)
+        return results.series("target", "target", family, power=power, arrive=arrive, gradient=gradient, **shared)
 
     def magnitude(self, results: Results) -> Series:
         return results.series("gmp", "target", self.network.family, **self.network.gmp, **self.network.shared)
@@ -67,17 +69,24 @@ TWICE_AS_LONG = Case(LONG, "ResNet-18, 30 epochs", ACCURACY, 2, (), 0.995)
 
 def every(case: Case, results: Results) -> str:
     """All that was run on a network."""
-    series = {(p, arrive): case.target(results, p, arrive) for arrive in ARRIVALS for p in POWERS}
+    series = {kind: case.target(results, *kind) for kind in sorted(product(POWERS, ARRIVALS, GRADIENTS), key=_order)}
     levels = sorted({level for one in series.values() for level in one.points})
     rows = [["dense", "", case.text(case.dense(results)), *[""] * (len(levels) - 1)]]
     rows += [["magnitude pruning", MOMENTS["0.75"], *_cells(case, case.magnitude(results), levels)]]
-    rows += [
-        [NAMES[p] + MARKS.get((p, arrive), ""), MOMENTS[arrive], *_cells(case, one, levels)]
-        for (p, arrive), one in series.items()
-        if one.points
-    ]
+    rows += [[_name(*kind), MOMENTS[kind[1]], *_cells(case, one, levels)] for kind, one in series.items() if one.points]
     head = [case.quantity[0], "arrives", *(f"{100 * level:g}%" for level in levels)]
     return table(head, rows, words=2)
+
+
+def _order(kind: tuple[str, str, str]) -> tuple[int, int, int]:
+    """By arrival, p and gradient."""
+    power, arrive, gradient = kind
+    return ARRIVALS.index(arrive), POWERS.index(power), GRADIENTS.index(gradient)
+
+
+def _name(power: str, arrive: str, gradient: str) -> str:
+    calm = ", calm" if gradient == "calm" else ""
+    return NAMES[power] + calm + MARKS.get((power, arrive, gradient), "")
 
 
 def _cells(case: Case, series: Series, levels: Sequence[float]) -> list[str]:
@@ -88,8 +97,8 @@ def chosen(case: Case, results: Results) -> dict[str, Series]:
     """The defaults, and what they are to be compared with."""
     return {
         "magnitude pruning": case.magnitude(results),
-        "TargetSparsity before: soft, at the end": case.target(results, *BEFORE),
-        "TargetSparsity: p = 4, at 75%": case.target(results, *NOW),
+        "TargetSparsity once: soft, at the end": case.target(results, *BEFORE),
+        "TargetSparsity: p = 4, at 75%, calm": case.target(results, *NOW),
     }
 
 

@@ -33,8 +33,8 @@ COLORS = {
     "PGH, β = 1e-5": "C3",
     "PGH, β = 1e-10": "C4",
     "magnitude pruning": "C7",
-    "TargetSparsity before: soft, at the end": "C0",
-    "TargetSparsity: p = 4, at 75%": "C3",
+    "TargetSparsity once: soft, at the end": "C0",
+    "TargetSparsity: p = 4, at 75%, calm": "C3",
 }
 OPEN = {"TargetSparsity, soft": {"marker": "s", "ms": 7, "mfc": "none"}}  # lies upon S-LATS
 

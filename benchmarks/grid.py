@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import multiprocessing
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -52,6 +53,8 @@ FIELDS = {
         "firing rate",
         "synaptic operations",
         "energy (nJ)",
+        "parameters left",
+        "multiplications left",
         "seconds",
         "device",
     ),
@@ -59,6 +62,7 @@ FIELDS = {
     "curves": ("job", "step", "sparsity", "threshold", "penalty", "accuracy", "val_loss", "pull", "k"),
 }
 POINTS = 50  # of a curve
+SMALLER = ("parameters", "multiplications")  # is the network without what died
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,7 @@ def dataset(network: str, where: str, image_size: int | None) -> Dataset:
     return names.dataset(Config(network=network, data=where, image_size=image_size))
 
 
-def work(job: Job, places: Places) -> tuple[Row, list[Row], list[Row]]:
+def work(job: Job, places: Places, models: Path | None = None) -> tuple[Row, list[Row], list[Row]]:
     config = recipes.get(job.recipe).config.override(job.text.split()[1:])
     config = replace(config, data=places.of(config))
     if not CUDA:
@@ -198,6 +202,9 @@ def work(job: Job, places: Places) -> tuple[Row, list[Row], list[Row]]:
         outcome = run.train(say=lambda _: None, callbacks=[pull], data=samples)
         points = history.read(run.folder / "history.jsonl")
         complete = run.outcome
+        if models is not None and job.first_seed:
+            models.mkdir(parents=True, exist_ok=True)
+            shutil.copy(run.folder / "model.safetensors", models / f"{job.text.replace('/', '-')}.safetensors")
     assert complete is not None
     layers = complete["report"]["layers"]
     row = {
@@ -208,6 +215,7 @@ def work(job: Job, places: Places) -> tuple[Row, list[Row], list[Row]]:
         "zeroed": sum(layer["zeros"] == layer["parameters"] for layer in layers),
         **constancy(*([point[key] for point in points if "penalty" in point] for key in ("penalty", "threshold"))),
         **outcome.figures,
+        **{f"{what} left": pair[1] / pair[0] for what, pair in (complete["small"] or {}).items() if what in SMALLER},
         "seconds": time.perf_counter() - begin,
         "device": torch.cuda.get_device_name() if CUDA else "CPU",
     }
@@ -228,6 +236,7 @@ def options(parser: argparse.ArgumentParser, sections: Iterable[str], tables: Pa
     parser.add_argument("--only", nargs="+", choices=sections, default=list(sections), metavar="SECTION")
     parser.add_argument("--tables", type=Path, default=tables)
     parser.add_argument("--processes", type=int, default=3 if CUDA else 1)
+    parser.add_argument("--models", type=Path, help="a folder that takes the networks of the first seed")
     parser.add_argument("--list", action="store_true", help="say what is missing, and do nothing")
     return parser.parse_args()
 
@@ -244,6 +253,7 @@ def run(
     tables: Tables,
     processes: int,
     text: Path | None = None,
+    models: Path | None = None,
 ) -> None:
     """Do what ``jobs`` asks for and the tables lack; ``jobs`` sees the runs done, and is asked again after each.
 
@@ -253,6 +263,7 @@ def run(
         tables: take what comes out.
         processes: at a time.
         text: a file or folder of text, for recipes that read text; their own when None.
+        models: takes the networks of the first seed.
     """
     known = {row["job"] for row in tables.runs}
     spawn = multiprocessing.get_context("spawn")
@@ -262,7 +273,7 @@ def run(
             for job in jobs(tables.runs):
                 if job.text not in known:
                     known.add(job.text)
-                    waiting[pool.submit(work, job, Places(folder, text))] = job
+                    waiting[pool.submit(work, job, Places(folder, text), models)] = job
             if not waiting:
                 return
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:

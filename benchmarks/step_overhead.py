@@ -3,11 +3,12 @@
     python benchmarks/step_overhead.py            # a table; a GPU if there is one, else a small CPU version
     python benchmarks/step_overhead.py --out results.json
 
-Six ways to train the same network with the same optimizer:
+Ways to train the same network with the same optimizer:
 
     dense          no pruning
     softprune      S-LATS through the optimizer's hooks
     power          the same with PowerThreshold(3) in place of the soft threshold
+    calm           the same with the gradient `calm`, the default of targets
     blocks         the same with blocks of 1 × 4
     channels       the same with all channels that can be removed
     str, gpo       STR and GPO through the optimizer's hooks: subgradient and trainable thresholds
@@ -42,7 +43,7 @@ STEPS = 10_000
 warnings.filterwarnings("ignore", message="Pruning ends after")  # a turn is a few steps
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-VARIANTS = ("dense", "softprune", "power", "blocks", "channels", "str", "gpo", "parametrize")
+VARIANTS = ("dense", "softprune", "power", "calm", "blocks", "channels", "str", "gpo", "parametrize")
 
 
 class SoftThresholdParametrization(nn.Module):
@@ -89,6 +90,7 @@ class Bench:
         if variant not in ("dense", "parametrize"):
             other = {
                 "power": {"prox": sp.PowerThreshold(3)},
+                "calm": {"prox": sp.PowerThreshold(3), "gradient": sp.calm},
                 "blocks": {"groups": sp.Blocks(1, 4)},
                 "channels": {"groups": self.channels},
             }.get(variant, {})
