@@ -1,0 +1,52 @@
+// Everything in fp32 but sparse layers and the way out. A lane is one channel of one pixel.
+#include "pools.h"
+
+MAXPOOL(maxpool32, 4, VecF, f_load, f_store, f_max)
+
+void globalmean32(const Step *s, const Job *j, int share, int part) {
+  (void)part;
+  for (int c = first_of(s, share); c < first_of(s, share + 1); c++) {
+    float sums[16] __attribute__((aligned(64)));
+    VecF a = f_set(0);
+    const uint32_t *mask = s->lengths;
+    for (int b = 0; b < s->other; b++) {
+      const uint8_t *x = at(&s->x, j, b) + (size_t)c * s->x.vectors * BYTES;
+      for (int p = 0; p < s->x.vectors; p++, mask++) {
+        if (!*mask) continue;
+        Vec q = v_mask32(*mask, v_load(x + BYTES * p)); // of bits: what is no pixel may be no number
+        VecF f;
+        memcpy(&f, &q, sizeof f);
+        a = f_add(a, f);
+      }
+    }
+    f_store(sums, a);
+    for (int n = 0; n < s->images; n++) {
+      float sum = 0;
+      for (int l = 0; l < s->width; l++) sum += sums[n * s->width + l];
+      *(float *)mean_of(s, j, c, n, 4) = sum * s->real[0];
+    }
+  }
+}
+
+// y = clamp(x + r, real[0], real[1])
+void add32(const Step *s, const Job *j, int panel, int part) {
+  (void)part;
+  const uint8_t *x = at(&s->x, j, panel), *r = at(&s->r, j, panel);
+  uint8_t *y = at(&s->y, j, panel);
+  const VecF low = f_set(s->real[0]), high = f_set(s->real[1]);
+  for (int c = 0; c < s->inputs; c++)
+    for (int p = 0; p < s->counts[panel]; p++) {
+      const size_t there = ((size_t)c * s->y.vectors + p) * BYTES;
+      f_store(y + there, f_min(f_max(f_add(f_load(x + there), f_load(r + there)), low), high));
+    }
+}
+
+void input32(const Step *s, const Job *j, int panel, int part) {
+  (void)part;
+  const float *x = (const float *)at(&s->x, j, 0) + s->image * j->group;
+  uint8_t *y = at(&s->y, j, panel);
+  const int32_t *lanes = (j->group == j->groups - 1 ? s->last : s->indices) + (size_t)panel * s->width * 16;
+  for (int c = 0; c < s->images; c++)
+    for (int p = 0; p < s->counts[panel]; p++)
+      f_store(y + ((size_t)c * s->y.vectors + p) * BYTES, f_gather(x + s->channel * c, lanes + 16 * p));
+}
