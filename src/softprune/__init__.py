@@ -11,7 +11,7 @@ The rooms, each of which imports only rooms below it (docs/architecture.md has t
     lightning, transformers         trainers: one callback each
     methods                         free, for rival methods
     recipes, spiking                named settings, the paper's tables; spiking networks
-    removal, layouts                a smaller network, without what died; sparse weights for a GPU
+    removal, layouts, bench         a smaller network, without what died; sparse weights for a GPU; runtimes compared
     report                          what came out
     pruner                          Algorithm 1
     thresholds                      where d comes from
@@ -20,7 +20,8 @@ The rooms, each of which imports only rooms below it (docs/architecture.md has t
     kernels                         many tensors in one launch
     schedules, selection            step -> d; model -> {name: parameter}
     structure                       which channels a network has, who makes and who reads each
-    models, data, engine            networks; images and text; engine/ is free, for sparse files and a runtime
+    models, data                    networks; images and text
+    engine                          a sparse network on a CPU, faster than dense int8
     errors                          sentences for users
 """
 
@@ -28,6 +29,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # written as `x as x`, which is how a type checker knows a name as public
+    from softprune import engine as engine
     from softprune.groups.base import Grouping as Grouping
     from softprune.groups.blocks import Blocks as Blocks
     from softprune.groups.channels import Channels as Channels
@@ -94,7 +96,6 @@ _HOME = {
     "removal.shrink": ("shrink",),
     "report.flops": ("flops_per_weight",),
     "report.report": ("Report", "summarize"),
-    "schedules": ("curves",),
     "schedules.base": ("Constant", "Schedule"),
     "schedules.penalty": ("implied_penalty", "threshold_from_penalty"),
     "schedules.slats": ("PGH", "SLATS", "CosineLATS"),
@@ -108,7 +109,8 @@ _HOME = {
     "thresholds.target": ("TargetSparsity",),
     "thresholds.trained": ("GPO", "STR", "Trainable"),
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_MODULES = {"curves": "schedules.curves", "engine": "engine"}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names} | _MODULES
 
 __all__ = sorted(_MODULE_OF)
 
@@ -116,8 +118,8 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'softprune' has no attribute {name!r}")
-    home = f"softprune.{_MODULE_OF[name]}"
-    value = import_module(f"{home}.{name}") if name == "curves" else getattr(import_module(home), name)
+    home = import_module(f"softprune.{_MODULE_OF[name]}")
+    value = home if name in _MODULES else getattr(home, name)
     globals()[name] = value
     return value
 
