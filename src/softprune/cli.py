@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from softprune import __version__, recipes
-from softprune.errors import ConfigError, UserError, needs
+from softprune.errors import ConfigError, UserError, listing, needs
 from softprune.training import launch, names, settings
 from softprune.training.headline import headline
 
@@ -208,6 +208,42 @@ def frontier(
         lambda say: walk(config, key, values, folder, say, _progress(quiet)),
         f"Start the same command again to go on in {folder}.",
     )
+
+
+@app.command(context_settings=_UNKNOWN_ARE_WORDS)
+def bench(
+    what: Annotated[str, typer.Argument(metavar="RUN_OR_RECIPE", help="A run's folder, or a recipe.")],
+    words: Settings = None,
+) -> None:
+    """Time a sparse network on every runtime that is installed: torch, onnxruntime, OpenVINO, and the engine.
+
+        softprune bench runs/digits-target-1                    # with its own weights and data
+
+        softprune bench resnet50/slats target=0.9 pattern=block4    # random weights, before anybody trains it
+
+    At batch 1 and 16, on one thread and on all, in one interleaved run for each. It takes some minutes.
+    `pip install 'softprune[bench]'` brings the other runtimes.
+    """
+    _refuse_options([what, *(words or [])])
+    is_run = Path(what).is_dir()
+    if is_run and words:
+        raise ConfigError(f"A run is timed as it is: drop {listing(words, most=3)}.")
+    config = None if is_run else _settings(what, words or [], smoke=False)
+    from softprune.bench.comparison import Candidate, compare, unmeasured
+    from softprune.bench.machine import cores
+    from softprune.bench.runtimes import Work
+    from softprune.training.subject import Subject
+
+    subject = Subject.of_run(Path(what)) if config is None else Subject.of_recipe(config)
+    typer.echo(_printable(subject.title))
+    done = []
+    for batch in (1, 16):
+        work = Work.of(subject.network, subject.samples, batch)
+        found = compare(Candidate.all(work), sorted({1, cores()}))
+        for comparison in found:
+            typer.echo(_printable(f"\n{comparison}"))
+        done += found
+    typer.echo("\n".join(["", *map(_printable, unmeasured(done))]))
 
 
 @app.command()

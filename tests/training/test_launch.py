@@ -96,6 +96,7 @@ def test_a_sharded_network_follows_a_scheduler_that_is_played_forward(tmp_path, 
     assert zeros == pytest.approx(0.6, abs=1e-3) if words[1:] else 0.1 < zeros < 0.9
 
 
+@pytest.mark.slow
 def test_the_last_validation_batch_may_be_smaller_than_the_number_of_processes(tmp_path):
     settings = ["network=digits_resnet", "epochs=1", "batch=448", "devices=4", "strategy=fsdp"]  # 450 images
     run([*SOFTPRUNE, *SETTINGS, *settings], tmp_path / "run")

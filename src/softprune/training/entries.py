@@ -90,12 +90,20 @@ class Network(Entry):
     """A function ``name(num_classes, in_channels)`` of the module ``home``; if ``positional``, it is given the whole
     shape of what it sees, since it learns positions: ``name(num_classes, in_channels, rows, columns)``, or
     ``name(num_tokens, context)`` for text. ``context`` is the length of the windows of text that it reads, None for
-    images. ``smoke`` is the shape of the synthetic data of a smoke test."""
+    images. ``smoke`` is the shape of the synthetic data of a smoke test, and ``pixels`` a side of the images that the
+    network is made for, where they are larger."""
 
     home: str
     smoke: tuple[int, ...] = (3, 32, 32)
     positional: bool = False
     context: int | None = None
+    pixels: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what the network is made for."""
+        channels, *sides = self.smoke
+        return (self.context,) if self.context else (channels, *(self.pixels or side for side in sides))
 
     @property
     def takes(self) -> Kind:
