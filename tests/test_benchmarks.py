@@ -62,6 +62,7 @@ def test_an_asterisk_marks_what_differs_from_the_first_row():
     assert rows == ["| first | 90.10 ± 0.10 |", "| near | 90.00 ± 0.20 |", "| far | 88.05 ± 0.07* |"]
 
 
+@pytest.mark.slow
 def test_a_grid_does_only_what_is_missing(tmp_path, capfd):
     names = [f"digits/{method} epochs=2 seed={seed}" for method, seed in (("slats", 0), ("str", 0), ("slats", 1))]
     jobs = [Job(name) for name in names]

@@ -41,7 +41,7 @@ def alone(tmp_path_factory) -> dict[str, torch.Tensor]:
     [
         pytest.param([*TORCHRUN, "-m", "softprune", "train", "--quiet", *SETTINGS, "devices=2"], id="torchrun"),
         pytest.param([*SOFTPRUNE, *SETTINGS, "devices=2"], id="lightning", marks=pytest.mark.slow),
-        pytest.param([*SOFTPRUNE, *SETTINGS, "devices=2", "strategy=fsdp"], id="fsdp"),
+        pytest.param([*SOFTPRUNE, *SETTINGS, "devices=2", "strategy=fsdp"], id="fsdp", marks=pytest.mark.slow),
     ],
 )
 def test_two_processes_train_what_one_trains(alone, tmp_path, command):
@@ -67,6 +67,7 @@ def test_two_processes_agree_on_what_dies_as_a_whole(tmp_path, pattern, strategy
     assert 0.4 < sum(int((t == 0).sum()) for t in one.values()) / sum(t.numel() for t in one.values()) < 0.6
 
 
+@pytest.mark.slow
 def test_one_process_speaks_for_a_frontier(tmp_path):
     words = ["frontier", *SETTINGS[:2], "epochs=1", *SETTINGS[4:], "devices=2", "--final", "0.02,0.1"]
     done = subprocess.run(
