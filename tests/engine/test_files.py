@@ -13,6 +13,7 @@ from torch import nn
 
 import softprune as sp
 from engine_models import C2f, settled
+from softprune import models
 from softprune.errors import CheckpointError
 
 
@@ -141,3 +142,14 @@ def test_another_version_is_refused(saved, tmp_path):
     torch.save(content | {"version": 99}, tmp_path / "new.pt")
     with pytest.raises(CheckpointError, match="version 99"):
         sp.engine.load(tmp_path / "new.pt")
+
+
+def test_words_go_in(tmp_path):
+    torch.manual_seed(0)
+    model = models.GPT(20, 16, layers=1, width=16, heads=2).eval()
+    words = torch.randint(0, 20, (40, 8))
+    engine = sp.engine.compile(model, words[:1], words, "int8", threads=1)
+    want = model(words[:3]).detach()
+    assert float((engine(words[:3]) - want).norm() / want.norm()) < 0.05
+    engine.save(tmp_path / "engine.pt")
+    assert torch.equal(sp.engine.load(tmp_path / "engine.pt", threads=1)(words[:3]), engine(words[:3]))

@@ -196,5 +196,5 @@ def _error(outputs: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
 def _random(network: Graph) -> tuple[Tensor, ...]:
     """Inputs of batch 1, unless the network takes another one only."""
     generator = torch.Generator().manual_seed(0)
-    shapes = [network.shapes[name] for name in network.inputs]
-    return tuple(torch.randn(network.batch or 1, *shape[1:], generator=generator) for shape in shapes)
+    zeros = network.zeros(network.batch or 1)
+    return tuple(x.normal_(generator=generator) if x.is_floating_point() else x for x in zeros)

@@ -109,6 +109,7 @@ class Conversion:
             result,
             shapes={name: shapes[name] for name in values},
             batch=None if _takes_any_batch(self.program) else example[0].shape[0],
+            whole=tuple(name for name, x in zip(result.inputs, example, strict=True) if not x.is_floating_point()),
         )
 
     def _outputs(self) -> list[Node]:

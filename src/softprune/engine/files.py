@@ -198,7 +198,7 @@ def _check(net: Quantized) -> None:
         if not (0 <= layer.residual <= 32767 and -32768 <= layer.low <= layer.high <= 32767):
             raise ValueError(f"the bounds of {name!r}")
     shapes: dict[str, tuple[int, ...]] = {}
-    inputs = [torch.zeros(net.graph.shapes[name]) for name in net.graph.inputs]
+    inputs = net.graph.zeros(net.graph.shapes[net.graph.inputs[0]][0])
     run(net.graph, *inputs, see=lambda name, value: shapes.update({name: tuple(value.shape)}))
     if any(shapes.get(name) != shape for name, shape in net.graph.shapes.items()):
         raise ValueError("shapes that do not fit")

@@ -140,6 +140,12 @@ class Graph:
     outputs: tuple[str, ...]
     shapes: dict[str, tuple[int, ...]]
     batch: int | None = None  # the only one that it takes; None: any
+    whole: tuple[str, ...] = ()  # inputs that are whole numbers, such as tokens
+
+    def zeros(self, batch: int) -> tuple[Tensor, ...]:
+        """Inputs of the right shapes and types."""
+        kinds = {name: torch.int64 if name in self.whole else torch.float32 for name in self.inputs}
+        return tuple(torch.zeros(batch, *self.shapes[name][1:], dtype=kind) for name, kind in kinds.items())
 
     def readers(self, name: str) -> list[Operation]:
         """The operations that read a value."""
