@@ -40,10 +40,11 @@ def outcomes(folder) -> list[dict]:
 
 
 def assert_equal(one: dict, other: dict) -> None:
-    """The order of sums differs between one process and two, and nothing else."""
+    """The order of sums differs between one process and two, and nothing else. Just above d the power threshold is so
+    steep that the last bit of θ becomes the eighth digit of w."""
     assert one["step"] == other["step"]
     for key in ("threshold", "theta", "w"):
-        torch.testing.assert_close(one[key], other[key], rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(one[key], other[key], rtol=1e-7, atol=1e-9)
     assert one["sparsity"] == other["sparsity"] > 0
     assert one["model"] == other["model"]
     ignored = {"penalty", "threshold", "layers"}
