@@ -4,10 +4,13 @@
     python benchmarks/image_pipeline.py --out results.json
 
 The images are made up: 500 × 375 pixels, JPEG quality 90, with structure at every scale (about 100 KB, as ImageNet's).
-Where torchvision imports, its pipeline reads the same files in turn, and a ratio is the median over rounds of
-softprune's speed over its speed in the same round, so slow drifts of the machine cancel:
+Pipelines read the same files in turn, and a ratio is the median over rounds of softprune's speed over another's in the
+same round, so slow drifts of the machine cancel:
 
-    softprune       Loader with workers: bytes to the device, normalised there
+    softprune       Loader with workers: bytes to the device, normalised there; torchvision decodes, where it imports
+    Pillow          the same without torchvision
+    GPU             files to the GPU, decoded, cut, resized and normalised there
+    files           read, their headers too, and handed over: what the GPU's pipeline asks of the host
     torchvision     ImageFolder, RandomResizedCrop, RandomHorizontalFlip; bytes to the device, normalised there
     reference       the same with ToTensor and Normalize in the workers, as pytorch/examples has it
 
@@ -27,13 +30,17 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from unittest import mock
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from softprune.data import folder
+from softprune.data import decode, files, folder, gpu
+from softprune.data.encoded import Encoded, Encoding
 from softprune.data.files import MEAN, STD
+from softprune.data.order import Order
+from softprune.data.pictures import Pictures
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CORES = len(os.sched_getaffinity(0))
@@ -63,10 +70,21 @@ def make_images(root: Path, count: int, width: int = 500, height: int = 375) -> 
     return size // count
 
 
-def softprune_batches(root: Path, batch: int, workers: int) -> Batches:
-    loader = folder(root).train.loader(batch=batch, train=True, workers=workers, device=DEVICE)
+def softprune_batches(root: Path, batch: int, workers: int, on_gpu: bool = False) -> Batches:
+    loader = folder(root, on_gpu=on_gpu).train.loader(batch=batch, train=True, workers=workers, device=DEVICE)
     while True:
         yield from loader
+
+
+def pillow_batches(root: Path, batch: int, workers: int) -> Batches:
+    with mock.patch.object(decode, "torchvision", return_value=None):
+        yield from softprune_batches(root, batch, workers)
+
+
+def file_batches(root: Path, batch: int, workers: int) -> Iterator[Encoded]:
+    split = folder(root).train
+    order = Order(len(split), batch, train=True)
+    yield from files.loaded(Encoding(Pictures(split.listing, split.size, 0, True)), order.batches(), workers)
 
 
 def torchvision_batches(root: Path, batch: int, workers: int, in_worker: bool) -> Batches:
@@ -78,17 +96,17 @@ def torchvision_batches(root: Path, batch: int, workers: int, in_worker: bool) -
     else:
         steps.append(transforms.PILToTensor())
     pin = DEVICE.type == "cuda"
-    files = datasets.ImageFolder(root / "train", transforms.Compose(steps))
+    images = datasets.ImageFolder(root / "train", transforms.Compose(steps))
     # One epoch without an end: workers wait at the end of each, and epochs of so few images are over at once.
-    endless = torch.utils.data.RandomSampler(files, replacement=True, num_samples=1 << 40)
-    loader = torch.utils.data.DataLoader(files, batch_size=batch, sampler=endless, num_workers=workers, pin_memory=pin)
+    endless = torch.utils.data.RandomSampler(images, replacement=True, num_samples=1 << 40)
+    loader = torch.utils.data.DataLoader(images, batch_size=batch, sampler=endless, num_workers=workers, pin_memory=pin)
     mean, std = (t[:, None, None].to(DEVICE) for t in (MEAN, STD))
-    for images, labels in loader:
-        images = images.to(DEVICE, non_blocking=pin)
-        yield images if in_worker else images.float().sub_(mean).div_(std), labels.to(DEVICE, non_blocking=pin)
+    for pixels, labels in loader:
+        pixels = pixels.to(DEVICE, non_blocking=pin)
+        yield pixels if in_worker else pixels.float().sub_(mean).div_(std), labels.to(DEVICE, non_blocking=pin)
 
 
-def speed(batches: Batches, batch: int, workers: int, count: int) -> float:
+def speed(batches: Iterator[object], batch: int, workers: int, count: int) -> float:
     """Images per second, after what was prefetched while the workers started."""
     clock = time.perf_counter if workers else time.process_time
     for _ in islice(batches, max(1, 2 * workers)):
@@ -101,13 +119,15 @@ def speed(batches: Batches, batch: int, workers: int, count: int) -> float:
     return count * batch / (clock() - start)
 
 
-def pipelines() -> dict[str, Callable[[Path, int, int], Batches]]:
-    found: dict[str, Callable[[Path, int, int], Batches]] = {"softprune": softprune_batches}
-    try:
-        import torchvision  # noqa: F401
-    except Exception as error:  # it raises RuntimeError where its operators do not fit torch
-        print(f"torchvision does not import here ({type(error).__name__}), so there is no ratio.")
+def pipelines() -> dict[str, Callable[[Path, int, int], Iterator[object]]]:
+    found: dict[str, Callable[[Path, int, int], Iterator[object]]] = {"softprune": softprune_batches}
+    found["files"] = file_batches
+    if (reason := gpu.unable(DEVICE)) is None:
+        found["GPU"] = lambda *a: softprune_batches(*a, on_gpu=True)
     else:
+        print(f"No images are decoded on a GPU: {reason}.")
+    if decode.torchvision() is not None:
+        found["Pillow"] = pillow_batches
         found["torchvision"] = lambda *a: torchvision_batches(*a, in_worker=False)
         found["reference"] = lambda *a: torchvision_batches(*a, in_worker=True)
     return found

@@ -3,8 +3,9 @@
     python benchmarks/training.py cifar10 --data FOLDER   # ResNet-18, S-LATS, 30 epochs: accuracy, wall and epoch time
     python benchmarks/training.py imagenet                # ResNet-50 on a folder of synthetic JPEGs of ImageNet's size
 
-The second trains twice: on JPEG files that workers decode, and on some of these batches kept on the device. The
-share of time that the device waits for data is 1 − (time of the second) / (time of the first). `--out` writes JSON.
+The second trains on JPEG files that the GPU decodes, or workers by torchvision or by Pillow, and on some of these
+batches kept on the device, with each number of cores. The share of time that the device waits for data is 1 − (time of
+the last) / (time of the others), which counts what decoding takes from the network. `--out` writes JSON as it goes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
+from unittest import mock
 
 import torch
 from lightning.pytorch import Callback, seed_everything
@@ -24,6 +28,7 @@ from torch.utils.data import DataLoader
 
 from image_pipeline import make_images
 from softprune import data, recipes
+from softprune.data import decode, gpu
 from softprune.recipes.config import Config
 from softprune.training.run import Run
 from softprune.training.stream import Samples
@@ -31,6 +36,9 @@ from softprune.training.task import Task
 from softprune.training.trainer import build, quieten
 
 CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda:0" if CUDA else "cpu")
+WAYS = ("GPU", "torchvision", "Pillow")
+EVERY = sorted(os.sched_getaffinity(0))
 
 
 class Clock(Callback):
@@ -76,26 +84,36 @@ def cifar10(folder: Path, config: Config, small: str) -> tuple[dict[str, object]
     }, complete
 
 
-def imagenet(steps: int, batch: int, workers: int) -> dict[str, object]:
+def imagenet(steps: int, batch: int, cores: Sequence[int], ways: Sequence[str], out: Path | None) -> dict[str, object]:
     config = recipes.get("resnet50/slats").config
-    config = replace(config, batch=batch, workers=workers, epochs=1, warmup=0)
+    config = replace(config, batch=batch, epochs=1, warmup=0)
     size = 224
     if not CUDA:
         config, size = replace(config, compile=False, precision="32-true", network="resnet18"), 64
-    with tempfile.TemporaryDirectory() as out:
-        make_images(Path(out), max(2 * batch, 1024 if CUDA else 64))
-        files = data.folder(Path(out), size=size)
-        config = replace(config, epochs=-(-steps // (len(files.train) // batch)))
-        seconds = {
-            "files": train(Samples(config, files), steps),
-            "device": train(Kept(config, files), steps),
-        }
-    return {
-        "run": f"resnet50/slats, batch {batch}, {workers} workers, {os.cpu_count()} cores",
-        "images a second, from files": batch / seconds["files"],
-        "images a second, from the device": batch / seconds["device"],
-        "share of time waiting for data": max(0.0, 1 - seconds["device"] / seconds["files"]),
-    }
+    result: dict[str, object] = {"run": f"resnet50/slats, batch {batch}"}
+    with tempfile.TemporaryDirectory() as folder:
+        make_images(Path(folder), max(2 * batch, 2048 if CUDA else 64))
+        for number in cores:
+            os.sched_setaffinity(0, EVERY[:number])
+            mine = replace(
+                config, workers=number, epochs=-(-steps // (len(list(Path(folder).rglob("*.jpg"))) // batch))
+            )
+            kept = train(Kept(mine, data.folder(folder, size=size)), steps)
+            result[f"{number} cores, images a second from the device"] = batch / kept
+            for way in ways:
+                if (way == "GPU" and gpu.unable(DEVICE)) or (way == "torchvision" and not decode.torchvision()):
+                    continue
+                files = data.folder(folder, size=size, on_gpu=way == "GPU")
+                torch.cuda.empty_cache()
+                with mock.patch.object(decode, "torchvision", return_value=None) if way == "Pillow" else nullcontext():
+                    seconds = train(Samples(mine, files), steps)
+                result[f"{number} cores, images a second by {way}"] = batch / seconds
+                result[f"{number} cores, share of time waiting by {way}"] = 1 - kept / seconds
+                if CUDA:
+                    result[f"{number} cores, GiB reserved by {way}"] = torch.cuda.memory_reserved() / 2**30
+                if out:
+                    out.write_text(json.dumps(result, indent=1))
+    return result
 
 
 class Kept(Samples):
@@ -122,9 +140,10 @@ def main() -> None:
     parser.add_argument("job", choices=["cifar10", "imagenet"])
     parser.add_argument("--data", type=Path, help="cifar10: a folder with train/ and test/ class folders")
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--steps", type=int, default=150 if CUDA else 5)
+    parser.add_argument("--steps", type=int, default=400 if CUDA else 5)
     parser.add_argument("--batch", type=int, default=256 if CUDA else 8)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--cores", type=int, nargs="+", default=[len(EVERY)], help="imagenet: as many workers, too")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="imagenet: who decodes")
     parser.add_argument("--out", type=Path, help="also write the result to this JSON file")
     options = parser.parse_args()
     quieten()
@@ -135,7 +154,7 @@ def main() -> None:
             options.data, replace(recipes.get("cifar10/slats").config, epochs=options.epochs), "resnet20"
         )
     else:
-        result = imagenet(options.steps, options.batch, options.workers)
+        result = imagenet(options.steps, options.batch, options.cores, options.ways, options.out)
     publish(result, options.out)
 
 

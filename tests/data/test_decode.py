@@ -13,6 +13,10 @@ from softprune.data.augment import centre_box, random_box
 from softprune.errors import DataError
 
 
+def crop(path, size, draw):
+    return decode.Photo(str(path), size, draw).pixels()
+
+
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (301, 517), (224, 224), (90, 2000), (64, 31)])
 def test_evaluation_against_two_steps(tmp_path, width, height):
     path = write(tmp_path / "a.png", picture(width, height))
@@ -20,7 +24,7 @@ def test_evaluation_against_two_steps(tmp_path, width, height):
     resized = (int(64 * width / shorter), int(64 * height / shorter))
     x, y = round((resized[0] - 56) / 2), round((resized[1] - 56) / 2)
     slow = Image.open(path).resize(resized, Image.Resampling.BILINEAR).crop((x, y, x + 56, y + 56))
-    difference = decode.crop(str(path), 56, None).int() - pixels_of(slow)
+    difference = crop(path, 56, None).int() - pixels_of(slow)
     shrunk_first = shorter >= 4 * 64  # by averaging, and rounded then
     assert difference.abs().max() <= 1 + shrunk_first
 
@@ -34,7 +38,7 @@ def test_training_against_crop_then_resize(tmp_path):
         slow = Image.open(path).crop(box).resize((48, 48), Image.Resampling.BILINEAR)
         if draw.random() < 0.5:
             slow, flips = slow.transpose(Image.Transpose.FLIP_LEFT_RIGHT), flips + 1
-        difference = decode.crop(str(path), 48, random.Random(i)).int() - pixels_of(slow)
+        difference = crop(path, 48, random.Random(i)).int() - pixels_of(slow)
         assert difference.abs().max() <= 3  # pixels beside the box count at its border
         assert difference[3:-3, 3:-3].abs().max() <= 1
     assert 5 < flips < 15
@@ -48,8 +52,8 @@ def test_draft_changes_next_to_nothing(tmp_path, train, monkeypatch):
     for i in range(10):
         with monkeypatch.context() as m:
             m.setattr(decode, "_draft", lambda image, box, size: box)
-            slow = decode.crop(str(path), 64, random.Random(i) if train else None)
-        fast = decode.crop(str(path), 64, random.Random(i) if train else None)
+            slow = crop(path, 64, random.Random(i) if train else None)
+        fast = crop(path, 64, random.Random(i) if train else None)
         with Image.open(path) as image:
             box = random_box(*image.size, random.Random(i)) if train else centre_box(*image.size, 64)
             decode._draft(image, box, 64)

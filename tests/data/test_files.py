@@ -26,7 +26,7 @@ def test_corrupt_image_is_a_sentence(tmp_path, workers, kept):
 def test_pixels_and_normalisation(large):
     x, y = next(iter(large.val.loader(batch=5, train=False)))
     assert y.tolist() == [0, 0, 1, 1, 2]
-    pixels = torch.stack([decode.crop(large.val.listing.paths[i], 24, None) for i in range(5)])
+    pixels = torch.stack([decode.Photo(large.val.listing.paths[i], 24, None).pixels() for i in range(5)])
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     torch.testing.assert_close(x, ((pixels / 255 - mean) / std).permute(0, 3, 1, 2))
     assert torch.equal(files.MEAN, 255 * mean)

@@ -3,9 +3,10 @@
     builtin     digits and synthetic images, which need no files
     text_files  text in files, Python's standard library, synthetic text; windows: batches of it
     idx_files   MNIST and its kin
-    folders     class folders; listing finds their files, decode reads them, augment crops them
+    folders     class folders; listing finds their files, decode and jpeg read them, augment crops them
     split       Dataset, Split and Loader; order says which images are in which batch
-    tensors     small images, kept on the device        files    large images, read by workers
+    tensors     small images, kept on the device        files    large images (pictures), read by workers
+    gpu         JPEG files (encoded by workers) decoded on a GPU; resample cuts and resizes them there
 
 Imports torch and ``errors``; the command imports it, the core never does.
 

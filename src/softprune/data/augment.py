@@ -15,6 +15,28 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
+class Cut:
+    """What is shown of a large image, at ``size`` × ``size`` pixels.
+
+    A box of whole pixels is cut out and then resized; at the border of any other the pixels beside it count too.
+    """
+
+    box: Box
+    mirrored: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return all(float(edge).is_integer() for edge in self.box)
+
+    @classmethod
+    def of(cls, width: int, height: int, size: int, draw: random.Random | None) -> Cut:
+        """A random resized crop, perhaps mirrored, or the centre if ``draw`` is None."""
+        if draw is None:
+            return cls(centre_box(width, height, size))
+        return cls(random_box(width, height, draw), draw.random() < 0.5)
+
+
+@dataclass(frozen=True)
 class Shift:
     """Pad with zeros, crop at random, perhaps mirror: a whole batch of small images at once, on its device.
 

@@ -1,58 +1,88 @@
-"""Large images: read from their files by workers, normalised on the device.
+"""Large images: read from their files by workers, decoded there or on the GPU, normalised on the device.
 
-Workers hand over bytes, a quarter of what floats would be.
+Workers hand over bytes: of the files, or of the pixels, a quarter of what floats would be.
 """
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Iterator
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from softprune.data.decode import crop
+from softprune.data import gpu
+from softprune.data.decode import torchvision
+from softprune.data.encoded import Encoding
 from softprune.data.listing import Listing
 from softprune.data.order import Key, Order
+from softprune.data.pictures import Pictures
 from softprune.data.split import Batch, ImageSplit, Read
-from softprune.errors import DataError
+from softprune.errors import ConfigError, DataError
 
 MEAN = 255 * torch.tensor([0.485, 0.456, 0.406])
 STD = 255 * torch.tensor([0.229, 0.224, 0.225])
 
+ENOUGH = 12
+"""Cores for each GPU that decode about as many images as the GPU does beside a network (docs/benchmarks.md)."""
+
+T = TypeVar("T")
+
 
 class FileSplit(ImageSplit):
-    """Images of any size, cropped to ``size`` × ``size`` pixels in RGB and normalised by ImageNet's moments."""
+    """Images of any size, cropped to ``size`` × ``size`` pixels in RGB and normalised by ImageNet's moments.
+
+    Args:
+        listing: the files.
+        size: pixels a side.
+        on_gpu: whether the GPU that needs the images decodes them; None: if it can, and the CPU has few cores.
+    """
 
     mean, std = MEAN, STD
 
-    def __init__(self, listing: Listing, size: int) -> None:
-        self.listing, self.size = listing, size
+    def __init__(self, listing: Listing, size: int, on_gpu: bool | None = None) -> None:
+        self.listing, self.size, self.on_gpu = listing, size, on_gpu
 
     def __len__(self) -> int:
         return len(self.listing.paths)
 
+    def decoder(self, device: torch.device, workers: int, world: int) -> str:
+        if self._by_gpu(device, workers, world):
+            return "torchvision on the GPU"
+        return "Pillow" if torchvision() is None else "torchvision on the CPU"
+
+    def _by_gpu(self, device: torch.device, workers: int, world: int) -> bool:
+        if self.on_gpu is False:
+            return False
+        if (reason := gpu.unable(device)) is None:
+            cores = min(workers, len(os.sched_getaffinity(0)) // world)
+            return self.on_gpu is True or cores < ENOUGH
+        if self.on_gpu:
+            raise ConfigError(
+                f"Cannot decode images on the GPU. This is because {reason}. Write `decode=auto`, or install "
+                "what is missing: `pip install 'softprune[vision]'`, on a machine with an NVIDIA GPU."
+            )
+        return False
+
     def reader(self, order: Order, device: torch.device, workers: int) -> Read:
-        """With ``workers`` = 0 this process reads the files. Batches for a GPU pass through pinned memory.
+        """With ``workers`` = 0 this process reads the files. Batches for a GPU pass through pinned memory, unless the
+        GPU decodes them.
 
         Images have the memory format ``channels_last``, as in their files.
         """
-        source = _Batches(self.listing, self.size, order.seed, order.train)
+        pictures = Pictures(self.listing, self.size, order.seed, order.train)
+        if self._by_gpu(device, workers, order.world):
+            encoding = Encoding(pictures)
+            decoder = gpu.Decoder(encoding, device, self.mean, self.std)
+            return lambda keys: gpu.ahead(loaded(encoding, keys, workers), decoder)
         pin = device.type == "cuda"
 
         def read(keys: Iterator[Key]) -> Iterator[Batch]:
             mean, std = (t.repeat(self.size).to(device) for t in (self.mean, self.std))
-            batches = DataLoader(
-                source,
-                sampler=((epoch, indices.tolist()) for epoch, indices in keys),
-                batch_size=None,
-                num_workers=workers,
-                pin_memory=pin,
-                generator=torch.Generator(),  # or it would draw from the process's random state
-            )
-            for images, labels, problem in batches:
+            for images, labels, problem in loaded(_Pixels(pictures), keys, workers, pin):
                 if problem:
                     raise DataError(problem)
                 rows = images.to(device, non_blocking=pin).flatten(2)  # a CPU has no fast loop over three channels
@@ -62,23 +92,40 @@ class FileSplit(ImageSplit):
         return read
 
 
-class _Batches(TorchDataset[tuple[Tensor, Tensor, str]]):
+def loaded(source: TorchDataset[T], keys: Iterator[Key], workers: int, pin: bool = False) -> DataLoader[T]:
+    """What the source has for each of the keys, one after the other."""
+    return DataLoader(
+        source,
+        sampler=((epoch, indices.tolist()) for epoch, indices in keys),
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=pin,
+        collate_fn=_as_it_is,
+        generator=torch.Generator(),  # or it would draw from the process's random state
+    )
+
+
+def _as_it_is(batch: T) -> T:
+    """Else torch would look for arrays in it, and make lists of tuples."""
+    return batch
+
+
+class _Pixels(TorchDataset[tuple[Tensor, Tensor, str]]):
     """(epoch, indices) -> images as bytes, labels, and what went wrong.
 
     A problem is returned as text: a worker would add its traceback to the message of an exception.
     """
 
-    def __init__(self, listing: Listing, size: int, seed: int, train: bool) -> None:
-        self.listing, self.size, self.seed, self.train = listing, size, seed, train
+    def __init__(self, pictures: Pictures) -> None:
+        self.pictures = pictures
 
     def __getitem__(self, key: tuple[int, list[int]]) -> tuple[Tensor, Tensor, str]:
         epoch, indices = key
-        images = torch.empty(len(indices), self.size, self.size, 3, dtype=torch.uint8)
-        problem = ""
+        size, problem = self.pictures.size, ""
+        images = torch.empty(len(indices), size, size, 3, dtype=torch.uint8)
         try:
             for out, i in zip(images, indices, strict=True):
-                draw = random.Random(f"{self.seed} {epoch} {i}") if self.train else None
-                out.copy_(crop(self.listing.paths[i], self.size, draw))
+                out.copy_(self.pictures.photo(epoch, i).pixels())
         except DataError as error:
             problem = str(error)
-        return images, self.listing.labels[indices], problem
+        return images, self.pictures.listing.labels[indices], problem

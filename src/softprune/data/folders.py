@@ -22,7 +22,7 @@ SMALL = 64
 """Images of at most this many pixels a side are kept in memory."""
 
 
-def folder(path: str | os.PathLike[str], size: int | None = None) -> Dataset:
+def folder(path: str | os.PathLike[str], size: int | None = None, on_gpu: bool | None = None) -> Dataset:
     """Class folders: ``path``/train/CLASS/ and ``path``/val/CLASS/ (or test/), and Tiny-ImageNet as it is unpacked.
 
     Small images (at most 64 pixels a side: CIFAR, Tiny-ImageNet) are decoded now, kept on the device and shifted by up
@@ -33,6 +33,7 @@ def folder(path: str | os.PathLike[str], size: int | None = None) -> Dataset:
         path: the folder; ``~`` is the home folder.
         size: the side of the crops, 224 when None. If small images have another size than this one, or several sizes,
             they are cropped as large images are.
+        on_gpu: whether the GPU that trains decodes large images; None: if it can, and the CPU has few cores.
     """
     if size is not None and size < 1:
         raise ConfigError(f"`folder(size=...)` must be >= 1. Got {size}.")
@@ -47,7 +48,7 @@ def folder(path: str | os.PathLike[str], size: int | None = None) -> Dataset:
             if size is None:
                 raise
     size = size or 224
-    return Dataset(FileSplit(train, size), FileSplit(val, size), classes=classes, shape=(3, size, size))
+    return Dataset(FileSplit(train, size, on_gpu), FileSplit(val, size, on_gpu), classes=classes, shape=(3, size, size))
 
 
 class OddSizeError(DataError):

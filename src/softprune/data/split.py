@@ -43,6 +43,10 @@ class Split(ABC):
     def __len__(self) -> int:
         """Images, or windows."""
 
+    def decoder(self, device: torch.device, workers: int, world: int) -> str | None:
+        """Who decodes files while a network trains, in words, given what ``loader`` is given; None if nobody does."""
+        return None
+
     @abstractmethod
     def reader(self, order: Order, device: torch.device, workers: int) -> Read:
         """A function that turns (epoch, indices) into batches."""

@@ -11,10 +11,10 @@ from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from softprune.errors import ConfigError, did_you_mean
 
-EVALUATION = ("data", "image_size", "batch", "precision", "workers", "accelerator")
+EVALUATION = ("data", "image_size", "batch", "precision", "workers", "decode", "accelerator")
 """What may differ when a trained network is measured again."""
 
-MACHINE = ("data", "compile", "workers", "accelerator", "devices", "strategy", "nodes", "checkpoint_minutes")
+MACHINE = ("data", "compile", "workers", "decode", "accelerator", "devices", "strategy", "nodes", "checkpoint_minutes")
 """Settings that do not shape the result: on what a run is trained, and where its data are. A checkpoint can be used
 whatever they are."""
 
@@ -76,6 +76,7 @@ class Config:
     precision: str = _setting("32-true", "32-true, bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true")
     compile: bool = _setting(False, "whether torch compiles the network: true, false")
     workers: int = _setting(4, "processes that read images")
+    decode: str = _setting("auto", "who decodes large images: auto is the GPU if it can, unless the CPU has many cores")
     accelerator: str = _setting("auto", "auto, cpu, cuda, mps")
     devices: str = _setting("auto", "how many: auto, 1, 2, ...")
     strategy: str = _setting("auto", "auto, ddp, fsdp, and others of Lightning's")
@@ -166,12 +167,12 @@ def with_defaults_of_then(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON has them, with those that were not known when they were saved.
 
     A target had the soft threshold then, and was reached at the end of a run; before there were patterns, its gradient
-    was the identity, but for magnitude pruning.
+    was the identity, but for magnitude pruning. No GPU decoded images.
 
     >>> with_defaults_of_then({"target": 0.9})
-    {'target': 0.9, 'power': 1.0, 'arrive': 1.0, 'gradient': 'identity'}
+    {'target': 0.9, 'decode': 'cpu', 'power': 1.0, 'arrive': 1.0, 'gradient': 'identity'}
     """
-    then: dict[str, Any] = dict(settings)
+    then: dict[str, Any] = {**settings, "decode": settings.get("decode", "cpu")}
     if settings.get("target") is not None:
         then.setdefault("power", 1.0)
         then.setdefault("arrive", 1.0)

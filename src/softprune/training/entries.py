@@ -158,6 +158,13 @@ class Data(Entry):
     kind: Kind | None = "images"
 
 
+@dataclass(frozen=True)
+class Decode(Entry):
+    """``on_gpu`` is what ``data.folder(on_gpu=...)`` takes."""
+
+    on_gpu: bool | None
+
+
 E = TypeVar("E", bound=Entry)
 
 

@@ -20,6 +20,7 @@ from softprune.training.entries import (
     Asked,
     Count,
     Data,
+    Decode,
     GradientName,
     LrCurve,
     Method,
@@ -341,7 +342,7 @@ def _context(config: Config) -> int:
 def _folder(config: Config, path: Path) -> Dataset:
     from softprune import data
 
-    return data.folder(path, size=config.image_size)
+    return data.folder(path, size=config.image_size, on_gpu=DECODE.find(config.decode).on_gpu)
 
 
 DATA = Names(
@@ -353,6 +354,16 @@ DATA = Names(
         Data("idx:FOLDER", "files in MNIST's format", _idx, files=True),
         Data("text:FOLDER", "text files, prose or source code; or a single file", _text, files=True, kind="text"),
         Data("FOLDER", "images in train/ and val/, with a folder for each class in both", _folder, files=True),
+    ],
+)
+
+
+DECODE = Names(
+    "decode",
+    [
+        Decode("auto", "the GPU that trains, if it can and the CPU has few cores", None),
+        Decode("gpu", "the GPU that trains", True),
+        Decode("cpu", "the processes that read", False),
     ],
 )
 

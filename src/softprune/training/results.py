@@ -23,6 +23,7 @@ def write(
     folder: Folder,
     config: Config,
     card: DataCard,
+    decoder: str | None,
     tensors: dict[str, Tensor],
     small: Small | None,
     report: sp.Report,
@@ -38,13 +39,14 @@ def write(
     else:  # what is there was written before report.json was deleted
         (folder.path / FILE).unlink(missing_ok=True)
     plots.draw(folder.path / "plots", rows, report, config.target)
-    write_text(folder.path / "report.md", _markdown(folder, config, small, report, measured, rows))
+    write_text(folder.path / "report.md", _markdown(folder, config, decoder, small, report, measured, rows))
     values = {
         "accuracy": measured.accuracy,
         "sparsity": report.sparsity,
         "seconds": seconds,
         "config": json.loads(config.to_json()),
         "data": asdict(card),
+        "decoder": decoder,
         "report": report.to_dict(),
         "figures": measured.figures(),
         "small": small.to_dict() if small else None,
@@ -56,6 +58,7 @@ def write(
 def _markdown(
     folder: Folder,
     config: Config,
+    decoder: str | None,
     small: Small | None,
     report: sp.Report,
     measured: Measured,
@@ -67,6 +70,7 @@ def _markdown(
     lines = [
         f"# {config.method} · {config.network} · {config.data}",
         f"{headline(config, measured.accuracy, figures)} at {report.sparsity:.2%} sparsity{aim} after {steps:,} steps.",
+        *([f"JPEG files were decoded by {decoder}."] if decoder else []),
         replace(report, penalty=None).to_markdown(),  # that of the last step says little about the run
         *_remarks(report, rows),
         *([small.to_markdown()] if small else []),

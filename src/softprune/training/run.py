@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from lightning.pytorch import Callback, seed_everything
 from torch import Tensor
 
@@ -113,6 +114,10 @@ class Run:
         recorder = Recorder(History(self.folder / "history.jsonl"), say if progress == "lines" else None)
         everyone = [recorder, saver, *callbacks, *([Bar()] if progress == "bar" else [])]
         fitting = trainer.training(config, self.folder, task, everyone, AtomicCheckpointIO(found))
+        if (
+            decoder := data.train.decoder(fitting.strategy.root_device, config.workers, fitting.world_size)
+        ) is not None:
+            say(f"JPEG files are decoded by {decoder}.")
         with trainer.threads(task.network):
             with saver:
                 try:
@@ -132,17 +137,18 @@ class Run:
             measured = measure(fitting, task, module)
         tensors = model_file.gather(task.network)
         if fitting.is_global_zero:
-            shrunk = self._small(data, tensors, say) if task.pruner is not None else None
-            results.write(self.home, config, card, tensors, shrunk, report, measured, time.monotonic() - began)
+            shrunk = self._small(data, tensors, fitting.strategy.root_device, say) if task.pruner is not None else None
+            seconds = time.monotonic() - began
+            results.write(self.home, config, card, decoder, tensors, shrunk, report, measured, seconds)
         return Outcome(measured.accuracy, report.sparsity, figures=measured.figures())
 
-    def _small(self, data: Dataset, tensors: Mapping[str, Tensor], say: Say) -> small.Small:
+    def _small(self, data: Dataset, tensors: Mapping[str, Tensor], device: torch.device, say: Say) -> small.Small:
         """The network without what died, looked at with one sample of the data."""
         network = names.NETWORKS.find(self.config.network).build(len(data.classes), data.shape)
         network.to(next(t.dtype for t in tensors.values() if t.is_floating_point())).load_state_dict(tensors)
-        example, _ = next(iter(data.val.loader(batch=1, train=False)))
+        example, _ = next(iter(data.val.loader(batch=1, train=False, device=device)))
         with trainer.threads(network):
-            found = small.removed(network, example)
+            found = small.removed(network, example.cpu())
         if found.tensors or names.PATTERNS[self.config.pattern].units:
             say(found.remark)
         return found

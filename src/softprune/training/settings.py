@@ -24,6 +24,7 @@ CHOICES: Mapping[str, Names[Any]] = {
     "pattern": names.PATTERNS,
     "count": names.COUNTS,
     "gradient": names.GRADIENTS,
+    "decode": names.DECODE,
 }
 """Settings whose values are names -> their entries."""
 

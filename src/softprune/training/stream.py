@@ -9,6 +9,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from softprune.data import Dataset, Loader
+from softprune.data.order import Order
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config
 
@@ -52,7 +53,7 @@ class Samples(LightningDataModule):
             raise ConfigError(
                 f"`batch` must be at most the number of training {train.unit}, {len(train)}. Got {batch}."
             )
-        return len(train.loader(batch=batch, train=True))
+        return len(Order(len(train), batch, train=True))
 
     def train_dataloader(self) -> Stream:
         return Stream(self._loader(train=True), self.config.epochs)
