@@ -51,7 +51,9 @@ def test_it_arrives_when_it_should_and_holds_to_the_end(threshold, arrive):
     assert run[3].sparsity() == pytest.approx(0.9, abs=1e-4)
 
 
-@pytest.mark.parametrize("schedule", ["one-cycle", "restarts", "constant", "step"])
+@pytest.mark.parametrize(
+    "schedule", ["one-cycle", pytest.param("restarts", marks=slow), pytest.param("constant", marks=slow), "step"]
+)
 @pytest.mark.parametrize("known", [True, pytest.param(False, marks=slow)])
 def test_whatever_the_learning_rate_does(schedule, known):
     run = built(sp.TargetSparsity, 0.5, schedule, "adamw", known=known)

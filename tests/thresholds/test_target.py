@@ -57,8 +57,8 @@ def test_the_threshold_lands_and_does_not_jump(target, optimizer, schedule, know
         assert max(middle) < 8 * statistics.median(middle)  # most where the learning rate drops to a tenth
 
 
-@pytest.mark.parametrize("target", [0.8, 0.95])
-@pytest.mark.parametrize("decay", [3e-3, 1e-2])
+@pytest.mark.parametrize("target", [0.8, pytest.param(0.95, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("decay", [pytest.param(3e-3, marks=pytest.mark.slow), 1e-2])
 def test_strong_weight_decay_is_met_long_before_the_last_step(target, decay):
     """Under it hidden weights shrink, and sparsity rises while the threshold stands still: it must come down in time,
     or the last step would shift every weight, and what batch normalisation expects is no longer what it gets."""

@@ -35,6 +35,7 @@ def torch_alone(monkeypatch):
     monkeypatch.setattr(comparison, "RIVALS", ())
 
 
+@pytest.mark.slow
 def test_a_run_is_timed_with_its_own_weights_and_data(run, torch_alone):
     code, output = call("bench", run)
     assert code == 0, output

@@ -192,7 +192,9 @@ def test_a_frontier_of_targets_ends_at_them(tmp_path, monkeypatch):
     assert [round(row["sparsity"], 3) for row in json.loads((tmp_path / "frontier.json").read_text())] == [0.5, 0.9]
 
 
-@pytest.mark.parametrize(("word", "code"), [("batch=100000", 2), ("data=/nonexistent", 1)])
+@pytest.mark.parametrize(
+    ("word", "code"), [pytest.param("batch=100000", 2, marks=pytest.mark.slow), ("data=/nonexistent", 1)]
+)
 def test_what_the_data_or_the_machine_refuse_leaves_nothing_behind(word, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-m", "softprune", "train", "--quiet", "network=mlp", word]
@@ -249,7 +251,7 @@ def test_schedules_are_drawn_and_tabulated(tmp_path):
     ("variables", "code", "text"),
     [
         ({"RANK": "1"}, 0, "RANK=1 is ignored: WORLD_SIZE does not say that there are several processes."),
-        ({"SLURM_PROCID": "2"}, 0, "SLURM_PROCID=2 is ignored"),
+        pytest.param({"SLURM_PROCID": "2"}, 0, "SLURM_PROCID=2 is ignored", marks=pytest.mark.slow),
         ({"WORLD_SIZE": "abc"}, 2, "The environment variable WORLD_SIZE must be a whole number. Got 'abc'."),
         ({"WORLD_SIZE": "2", "RANK": "0"}, 2, "2 processes were launched, and the run uses 1. Write `devices=`"),
     ],
@@ -474,6 +476,7 @@ def test_frontiers_and_schedules_refuse_before_they_begin(words, text, tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_only_what_is_ours_is_said(tmp_path):
     """Nothing of Lightning's, whose loggers write where pytest does not look."""
     command = [sys.executable, "-W", "ignore", "-m", "softprune"]
@@ -534,6 +537,7 @@ def test_the_process_exits_with_a_sentence_and_a_code(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_nobody_reads_its_lines(tmp_path):
     """`softprune train ... | head -1`."""
     command = [sys.executable, "-m", "softprune", "train", *TINY[:-1], "epochs=4", "--out", str(tmp_path / "run")]

@@ -168,6 +168,7 @@ def test_a_damaged_line_of_history_does_not_keep_a_run_from_its_end(tmp_path, da
     assert "Accuracy" in (run.folder / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_text_and_output_do_not_depend_on_the_locale(tmp_path):
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-m", "softprune"]

@@ -83,10 +83,11 @@ def test_one_process_speaks_for_a_frontier(tmp_path):
     assert {path.name for path in tmp_path.glob("frontier.*")} == {"frontier.json", "frontier.md", "frontier.png"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(["digits/lats"], id="lats", marks=pytest.mark.slow),
+        pytest.param(["digits/lats"], id="lats"),
         pytest.param(["digits/slats", "target=0.6"], id="target"),
     ],
 )
@@ -112,6 +113,7 @@ def test_processes_that_the_run_would_not_use_are_refused(monkeypatch):
     check_processes(3)
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_them_all(tmp_path):
     command = [*SOFTPRUNE, *SETTINGS, "epochs=100000", "devices=2", "--out", str(tmp_path / "run")]
     started = subprocess.Popen(

@@ -35,7 +35,12 @@ def _work(network: Network) -> int:
     return math.prod(network.smoke) * (64 if network.takes == "text" else 1)
 
 
-@pytest.mark.parametrize("name", one_of_each())
+SLOW = ("cifar10/slats", "sew_resnet18/slats", "sew_cifar10/slats")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in one_of_each()]
+)
 def test_a_recipe_of_each_method_pattern_and_network_trains(name, tmp_path):
     recipe = recipes.get(name)
     run = Run.create(tmp_path / "run", recipe.smoke())
@@ -55,6 +60,7 @@ def test_every_recipe_holds_together(name):
     assert recipe.cost
 
 
+@pytest.mark.slow
 def test_the_default_prunes_digits_to_90_percent_above_97_percent_accuracy(tmp_path):
     run = Run.create(tmp_path / "run", recipes.get(recipes.DEFAULT).config)
     outcome = run.train(say=lambda _: None)

@@ -50,6 +50,7 @@ def complete(tmp_path_factory) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_a_compiled_network_is_compiled_once(tmp_path, complete):
     """Not again for validation, nor for its smaller last batch, nor for the next run of a frontier."""
     torch._dynamo.reset()
@@ -137,14 +138,15 @@ def test_a_complete_run_is_not_trained_again(complete):
         Run.create(complete.folder, SHORT)
 
 
-def test_killed_at_random_moments_it_ends_with_the_same_weights(complete, tmp_path):
-    """SIGKILL three times, in the middle of epochs, while every step writes a checkpoint."""
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_it_ends_with_the_same_weights(complete, tmp_path, times):
+    """SIGKILL in the middle of epochs, while every step writes a checkpoint."""
     run = Run.create(tmp_path / "killed", SHORT.override(["checkpoint_minutes=0"]))
     run.home.release()
     log = run.folder / "history.jsonl"
     log.touch()
     randomness = random.Random(0)
-    for _ in range(3):
+    for _ in range(times):
         goal = len(log.read_text().splitlines()) + randomness.randint(2, 12)
         process = subprocess.Popen(
             [*COMMAND, "train", "--resume", str(run.folder), "--quiet"],
@@ -419,6 +421,7 @@ def test_a_folder_that_is_claimed_is_nobody_elses(tmp_path, monkeypatch):
     assert not os.environ.get("SOFTPRUNE_RUN_FOLDER")
 
 
+@pytest.mark.slow
 def test_a_run_under_way_is_not_resumed_beside_it(tmp_path):
     run = Run.create(tmp_path / "run", SHORT)
     refused: list[str] = []

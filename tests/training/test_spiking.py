@@ -15,6 +15,7 @@ from softprune.training.run import Run
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
 
 
+@pytest.mark.slow
 def test_digits_are_learned_to_90_percent_at_80_percent_sparsity(tmp_path):
     """A quarter of the recipe's epochs; what the run leaves behind says what the network did."""
     config = recipes.get("sew_digits/slats").config.override(["epochs=5", "final=0.15"])
