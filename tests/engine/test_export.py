@@ -197,7 +197,9 @@ def test_activations_after_a_layer() -> None:
     assert kinds(one(nn.Sequential(nn.Conv2d(4, 4, 1), nn.Softmax(1)))) == ["Convolution", "Softmax"]
 
 
-@pytest.mark.parametrize(("make", "shape"), [(models.digits_resnet, (1, 1, 8, 8)), (tokens, (1, 5, 16))])
+@pytest.mark.parametrize(
+    ("make", "shape"), [(models.digits_resnet, (1, 1, 8, 8)), pytest.param(tokens, (1, 5, 16), marks=pytest.mark.slow)]
+)
 def test_the_core_operations_of_aten_do_as_well(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[], nn.Module], shape: tuple[int, ...]
 ) -> None:

@@ -33,7 +33,12 @@ def folded(model: nn.Module, shape: tuple[int, ...]) -> Graph:
 @pytest.mark.parametrize(
     ("make", "shape", "expected"),
     [
-        (models.resnet50, (1, 3, 32, 32), ["Convolution"] * 53 + ["Flatten", "GlobalMean", "Linear", "Pool"]),
+        pytest.param(
+            models.resnet50,
+            (1, 3, 32, 32),
+            ["Convolution"] * 53 + ["Flatten", "GlobalMean", "Linear", "Pool"],
+            marks=pytest.mark.slow,
+        ),
         (models.mobilenet_v1, (1, 3, 32, 32), ["Convolution"] * 27 + ["Flatten", "GlobalMean", "Linear"]),
         (models.digits_resnet, (1, 1, 8, 8), ["Convolution"] * 9 + ["Flatten", "GlobalMean", "Linear"]),
         (models.mlp, (1, 1, 8, 8), ["Flatten", "Linear", "Linear", "Linear"]),

@@ -45,7 +45,9 @@ NETWORKS: dict[str, tuple[Any, tuple[int, ...], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "encoder" else []) for n in NETWORKS]
+)
 def test_networks_in_int8(name: str) -> None:
     make, shape, most = NETWORKS[name]
     torch.manual_seed(0)
