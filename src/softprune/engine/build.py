@@ -39,10 +39,12 @@ class Variant:
 
 
 _X86, _ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
-_AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512vbmi")
+_AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+_VNNI = (*_AVX512, "avx512_vnni", "avx512vbmi")
 VARIANTS = (  # the fastest first
-    Variant("avx512vnni", _X86, _AVX512, tuple("-m" + name.replace("_", "") for name in _AVX512)),
+    Variant("avx512vnni", _X86, _VNNI, tuple("-m" + name.replace("_", "") for name in _VNNI)),
     Variant("avxvnni", _X86, ("avx2", "fma", "avx_vnni"), ("-mavx2", "-mfma", "-mavxvnni")),
+    Variant("avx512", _X86, _AVX512, tuple("-m" + name for name in _AVX512)),
     Variant("avx2", _X86, ("avx2", "fma"), ("-mavx2", "-mfma")),
     Variant("i8mm", _ARM, ("asimddp", "i8mm"), ("-march=armv8.2-a+dotprod+i8mm",)),
     Variant("neon", _ARM, ("asimddp",), ("-march=armv8.2-a+dotprod",)),

@@ -15,7 +15,7 @@
 #endif
 #define BYTES 64
 
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VBMI__)
+#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "vec_avx512.h"
 #elif defined(__AVX2__)
 #include "vec_avx2.h"

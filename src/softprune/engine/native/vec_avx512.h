@@ -1,7 +1,11 @@
-// AVX-512 with VNNI and VBMI: a vector is one register.
+// AVX-512, with VNNI and VBMI where the compiler is told so: a vector is one register.
 #include <immintrin.h>
 #define WIDEST 8 // vectors that a kernel holds at once
+#ifdef __AVX512VNNI__
 #define VARIANT "avx512vnni"
+#else
+#define VARIANT "avx512"
+#endif
 typedef __m512i Vec;
 typedef __m512 VecF;
 
@@ -15,11 +19,21 @@ INLINE Vec v_set32(int32_t a) { return _mm512_set1_epi32(a); }
 INLINE Vec v_set128(const void *p) { return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p)); }
 
 // 32 bits
+#ifdef __AVX512VNNI__
 // In assembler, since gcc 12 copies the sums of a loop from register to register.
 INLINE Vec v_dot(Vec sum, Vec u8, Vec s8) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u8), "v"(s8));
   return sum;
 }
+#else
+// vpmaddubsw saturates, so even and odd bytes are multiplied as 16 bits, which is exact.
+INLINE Vec v_dot(Vec sum, Vec u8, Vec s8) {
+  Vec even = _mm512_madd_epi16(_mm512_and_si512(u8, _mm512_set1_epi16(255)),
+                               _mm512_srai_epi16(_mm512_slli_epi16(s8, 8), 8));
+  Vec odd = _mm512_madd_epi16(_mm512_srli_epi16(u8, 8), _mm512_srai_epi16(s8, 8));
+  return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
+}
+#endif
 INLINE Vec v_add32(Vec a, Vec b) { return _mm512_add_epi32(a, b); }
 INLINE Vec v_sra32(Vec a, int32_t n) { return _mm512_srav_epi32(a, _mm512_set1_epi32(n)); }
 INLINE Vec v_packs32(Vec a, Vec b) { return _mm512_packs_epi32(a, b); }
@@ -43,11 +57,22 @@ INLINE Vec v_min8(Vec a, Vec b) { return _mm512_min_epu8(a, b); }
 INLINE Vec v_unpacklo8(Vec a, Vec b) { return _mm512_unpacklo_epi8(a, b); }
 INLINE Vec v_unpackhi8(Vec a, Vec b) { return _mm512_unpackhi_epi8(a, b); }
 INLINE Vec v_shuffle8(Vec a, Vec index) { return _mm512_shuffle_epi8(a, index); }
+#ifdef __AVX512VBMI__
 INLINE Vec v_lookup8(const uint8_t *table, Vec a) { // table of 256 bytes
   Vec low = _mm512_permutex2var_epi8(_mm512_loadu_si512(table), a, _mm512_loadu_si512(table + 64));
   Vec high = _mm512_permutex2var_epi8(_mm512_loadu_si512(table + 128), a, _mm512_loadu_si512(table + 192));
   return _mm512_mask_blend_epi8(_mm512_movepi8_mask(a), low, high);
 }
+#else
+INLINE Vec v_lookup8(const uint8_t *table, Vec a) { // 16 bytes of the table at a time
+  Vec found = v_zero(), upper = _mm512_and_si512(a, v_set8(0xf0));
+  for (int i = 0; i < 16; i++) {
+    __mmask64 here = _mm512_cmpeq_epi8_mask(upper, v_set8((uint8_t)(16 * i)));
+    found = _mm512_mask_shuffle_epi8(found, here, v_set128(table + 16 * i), _mm512_and_si512(a, v_set8(15)));
+  }
+  return found;
+}
+#endif
 
 // lanes: where a bit of the mask is 1, the lane of a that the index names, else the lane of b
 INLINE Vec v_permute32(Vec b, uint32_t mask, Vec index, Vec a) {
