@@ -23,18 +23,18 @@ PATTERNS = {"dense": "dense", "target": "zeros anywhere", "block4": "blocks of 1
 
 
 def speed(rows: Sequence[Row]) -> str:
-    """× torch eager / × OpenVINO's dense int8, by network, batch, and sparsity."""
-    settings = dict.fromkeys((row.network, row.batch, row.threads) for row in rows)
+    """× torch eager / × OpenVINO's dense int8, by machine, network, batch, and sparsity."""
     texts = []
-    for network, batch, threads in settings:
-        mine = [row for row in rows if (row.network, row.batch, row.threads) == (network, batch, threads)]
+    for setting in dict.fromkeys(row.setting for row in rows):
+        mine = [row for row in rows if row.setting == setting]
         levels = list(dict.fromkeys(row.candidate.partition(", ")[2] for row in mine if ", " in row.candidate))
         cells = {row.candidate: row for row in mine}
         dense = [name for name in cells if ", " not in name]
         kinds = dict.fromkeys(name.partition(", ")[0] for name in cells if ", " in name)
         lines = [[name, cells[name].cell, *[""] * len(levels)] for name in dense]
         lines += [[kind, "", *(_cell(cells.get(f"{kind}, {level}")) for level in levels)] for kind in kinds]
-        words = f"{network}, batch {batch}, {threads} thread{'s' * (threads > 1)}"
+        machine, network, batch, threads = setting
+        words = f"{network}, batch {batch}, {threads} thread{'s' * (threads > 1)}; {machine}"
         texts.append(table([words, "dense", *levels], lines))
     return "\n\n".join(texts)
 

@@ -7,7 +7,7 @@
 
 Random weights, and zeros at random places (sparse_networks.py). Rivals run the dense network: none of them skips zeros.
 Each number is the median of the ratios of the rounds. Rows go to docs/data/inference.csv as soon as they are measured,
-in the place of older ones of the same network, batch and number of threads.
+in the place of older ones of the same machine, network, batch and number of threads.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class Row:
     others: float  # of its cores that other processes used
     machine: str
     torch: str
+
+    @property
+    def setting(self) -> tuple[str, str, int, int]:
+        return self.machine, self.network, self.batch, self.threads
 
     @property
     def cell(self) -> str:
@@ -109,9 +113,9 @@ def read(path: Path) -> list[Row]:
 
 
 def write(path: Path, new: list[Row]) -> None:
-    """Beside what is there, in the place of older rows of the same settings."""
-    fresh = {(row.network, row.batch, row.threads) for row in new}
-    kept = [row for row in read(path) if (row.network, row.batch, row.threads) not in fresh]
+    """Beside what is there, in the place of older rows of the same machine and settings."""
+    fresh = {row.setting for row in new}
+    kept = [row for row in read(path) if row.setting not in fresh]
     lines = [{k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(row).items()} for row in kept + new]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [f.name for f in fields(Row)], lineterminator="\n")
@@ -120,15 +124,18 @@ def write(path: Path, new: list[Row]) -> None:
 
 
 def markdown(found: list[Row]) -> str:
-    """A table for each network: × torch eager / × OpenVINO's dense int8."""
+    """A table for each machine and network: × torch eager / × OpenVINO's dense int8."""
     texts = []
-    for network in dict.fromkeys(row.network for row in found):
-        mine = [row for row in found if row.network == network]
+    for machine, network in dict.fromkeys((row.machine, row.network) for row in found):
+        mine = [row for row in found if (row.machine, row.network) == (machine, network)]
         settings = sorted({(row.batch, row.threads) for row in mine})
         cells = {(row.candidate, row.batch, row.threads): row.cell for row in mine}
         names = dict.fromkeys(row.candidate for row in mine)
         lines = [[name, *(cells.get((name, *setting), "-") for setting in settings)] for name in names]
-        head = [network, *(f"batch {batch}, {threads} thread{'s' * (threads > 1)}" for batch, threads in settings)]
+        head = [
+            f"{network}, {machine}",
+            *(f"batch {batch}, {threads} thread{'s' * (threads > 1)}" for batch, threads in settings),
+        ]
         texts.append(table(head, lines))
     return "\n\n".join(texts)
 

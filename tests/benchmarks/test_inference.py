@@ -60,12 +60,22 @@ def test_a_small_network_is_measured_and_its_rows_are_read_back(tmp_path, monkey
     assert [row.batch for row in found] == [1] * 6 + [3] * 6
     assert {row.sparsity for row in found} == {0.0, 0.5}
     assert all(row.ms > 0 and row.error < 1e-5 and row.x_torch > 0 for row in found)
-    assert "| mlp | batch 1, 1 thread | batch 3, 1 thread |" in capsys.readouterr().out
+    assert f"| mlp, {inference.machine()} | batch 1, 1 thread | batch 3, 1 thread |" in capsys.readouterr().out
 
 
-def row(**values: object) -> Row:
-    numbers = (0.9, 1.0, *(2.0,) * 3, *(0.5,) * 3, 0.0, 5, "wall", 0.0, "CPU", "2")
+def row(machine: str = "CPU", **values: object) -> Row:
+    numbers = (0.9, 1.0, *(2.0,) * 3, *(0.5,) * 3, 0.0, 5, "wall", 0.0, machine, "2")
     return Row(values["network"], values["batch"], 1, values["candidate"], *numbers)
+
+
+def test_rows_of_another_machine_stay(tmp_path):
+    mine, other, newer = (row(machine, network="a", batch=1, candidate=c) for machine, c in ("Ax", "By", "Az"))
+    for rows in ([mine, other], [newer]):
+        write(tmp_path / "rows.csv", rows)
+    assert read(tmp_path / "rows.csv") == [other, newer]
+    assert [line for line in markdown([other, newer]).splitlines() if "a, " in line] == [
+        f"| a, {machine} | batch 1, 1 thread |" for machine in "BA"
+    ]
 
 
 def test_tables_have_a_dash_where_nothing_was_measured(tmp_path):
