@@ -32,7 +32,7 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]] 
 }
 
 
-SLOW = ("resnet50", "mobilenet", "resnet18_cifar", "resnet20")  # test_fold.py has some of them too
+SLOW = ("resnet50", "mobilenet", "resnet18_cifar", "resnet20", "encoder")  # test_fold.py has some of them too
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in ZOO])

@@ -19,7 +19,9 @@ from softprune.engine.graph import Activation
 from softprune.engine.lower import Native, sections
 from softprune.engine.quantized import Precision, Quantized
 
-VARIANTS = [variant.name for variant in build.available() if variant.name != "avxvnni"]
+FASTEST, *OTHERS = [variant.name for variant in build.available() if variant.name != "avxvnni"]
+VARIANTS = [FASTEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+"""test_variants.py looks at the vectors of all of them."""
 CLAMPS = (Activation.NONE, Activation.RELU, Activation.RELU6)
 TABLES = (Activation.GELU, Activation.SILU, Activation.HARDSWISH, Activation.SIGMOID, Activation.TANH)
 EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])

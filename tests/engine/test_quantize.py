@@ -46,7 +46,7 @@ NETWORKS: dict[str, tuple[Any, tuple[int, ...], float]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "encoder" else []) for n in NETWORKS]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in ("encoder", "vit") else []) for n in NETWORKS]
 )
 def test_networks_in_int8(name: str) -> None:
     make, shape, most = NETWORKS[name]

@@ -139,7 +139,7 @@ def test_what_eval_refuses(run, tmp_path):
     assert f"is not complete yet. Go on with `softprune train --resume {tmp_path / 'run'}`." in output
 
 
-def test_a_frontier_does_only_what_is_missing(tmp_path):
+def test_a_frontier_does_only_what_is_missing(tmp_path, drawn):
     words = ["frontier", *TINY, "--out", tmp_path]
     assert call(*words, "--final", "0.02")[0] == 0
     model = tmp_path / "final-0.02" / "model.safetensors"

@@ -170,6 +170,9 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(complete, tmp_pa
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_first(complete, tmp_path, number):
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs ignore it, and so would the run
     handler = signal.getsignal(number)
     run = Run.create(tmp_path / "stopped", SHORT)
     outcome = train(run, [At(29, lambda: os.kill(os.getpid(), number))])

@@ -41,7 +41,7 @@ def test_digits_are_learned_to_90_percent_at_80_percent_sparsity(tmp_path):
     network.load_state_dict(model_file.read(run.folder / "model.safetensors"))
 
 
-def test_a_frontier_of_firing_rates(tmp_path):
+def test_a_frontier_of_firing_rates(tmp_path, drawn):
     said: list[str] = []
     config = replace(recipes.get("sew_digits/slats").smoke(), epochs=1)
     assert walk(config, "final", [0.01, 0.1], tmp_path, said.append) is None

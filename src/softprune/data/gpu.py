@@ -114,9 +114,11 @@ class Decoder:
         return batch
 
     def _decoded(self, files: list[Tensor]) -> Iterator[Tensor]:
-        """3 × H × W of each file; nothing of those that the GPU refuses."""
+        """3 × H × W of each file; an empty tensor for those that the GPU refuses."""
         try:
             return iter(_decode(files, self.device) if files else [])
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:  # it does not say which
             return iter([self._alone(file) for file in files])
 
