@@ -263,4 +263,8 @@ def test_every_choice_is_right(variant: str, precision: Precision) -> None:
 
 def test_the_fastest_variant_is_loaded() -> None:
     assert native.load().name == build.available()[0].name
+
+
+@pytest.mark.slow
+def test_any_variant_is_loaded() -> None:
     assert native.load("plain").name == "plain"
