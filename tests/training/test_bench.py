@@ -5,10 +5,13 @@ import torch
 from typer.testing import CliRunner
 
 import softprune as sp
-from softprune import cli
+from pictures import write_folder
+from run_helpers import train
+from softprune import cli, recipes
 from softprune.bench import comparison
 from softprune.errors import UserError
 from softprune.training import names, subject
+from softprune.training.run import Run
 from softprune.training.subject import Subject
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -100,3 +103,14 @@ def test_every_runtime_of_the_extra_is_in_the_table(run):
     assert code == 0
     for runtime in comparison.RIVALS:
         assert f"\n{runtime.name} " in output
+
+
+def test_a_run_whose_images_a_gpu_decoded_is_timed_on_a_cpu(tmp_path):
+    data = write_folder(tmp_path / "images", (80, 70), train=8, val=2, classes=2)
+    settings = ["network=resnet20", f"data={data}", "image_size=24", "batch=4", "epochs=1", "workers=0", "decode=cpu"]
+    run = Run.create(tmp_path / "run", recipes.get("digits/slats").config.override(settings))
+    train(run)
+    kept = run.folder / "config.json"
+    kept.write_text(kept.read_text().replace('"decode": "cpu"', '"decode": "gpu"'))
+    assert Run.open(run.folder).config.decode == "gpu"
+    assert Subject.of_run(run.folder).samples.shape == (8, 3, 24, 24)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -31,7 +31,7 @@ class Subject:
     def of_run(path: Path) -> Subject:
         """With the weights of a run, and images or text of its data."""
         folder = Folder.open(path)
-        config, source = folder.config, folder.newest_weights()
+        config, source = replace(folder.config, decode="cpu"), folder.newest_weights()
         data = names.dataset(config)
         network = names.NETWORKS.find(config.network).build(len(data.classes), data.shape)
         try:
