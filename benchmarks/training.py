@@ -93,12 +93,12 @@ def imagenet(steps: int, batch: int, cores: Sequence[int], ways: Sequence[str], 
     result: dict[str, object] = {"run": f"resnet50/slats, batch {batch}"}
     with tempfile.TemporaryDirectory() as folder:
         make_images(Path(folder), max(2 * batch, 2048 if CUDA else 64))
+        images = data.folder(folder, size=size)
+        config = replace(config, epochs=-(-steps // (len(images.train) // batch)))
         for number in cores:
             os.sched_setaffinity(0, EVERY[:number])
-            mine = replace(
-                config, workers=number, epochs=-(-steps // (len(list(Path(folder).rglob("*.jpg"))) // batch))
-            )
-            kept = train(Kept(mine, data.folder(folder, size=size)), steps)
+            mine = replace(config, workers=number)
+            kept = train(Kept(mine, images), steps)
             result[f"{number} cores, images a second from the device"] = batch / kept
             for way in ways:
                 if (way == "GPU" and gpu.unable(DEVICE)) or (way == "torchvision" and not decode.torchvision()):
