@@ -40,8 +40,10 @@ class Variant:
 
 _X86, _ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
-_VNNI = (*_AVX512, "avx512_vnni", "avx512vbmi")
+_VNNI = (*_AVX512, "avx512_vnni")
+_VBMI = (*_VNNI, "avx512vbmi")
 VARIANTS = (  # the fastest first
+    Variant("avx512vbmi", _X86, _VBMI, tuple("-m" + name.replace("_", "") for name in _VBMI)),
     Variant("avx512vnni", _X86, _VNNI, tuple("-m" + name.replace("_", "") for name in _VNNI)),
     Variant("avxvnni", _X86, ("avx2", "fma", "avx_vnni"), ("-mavx2", "-mfma", "-mavxvnni")),
     Variant("avx512", _X86, _AVX512, tuple("-m" + name for name in _AVX512)),

@@ -1,7 +1,9 @@
 // AVX-512, with VNNI and VBMI where the compiler is told so: a vector is one register.
 #include <immintrin.h>
 #define WIDEST 8 // vectors that a kernel holds at once
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+#define VARIANT "avx512vbmi"
+#elif defined(__AVX512VNNI__)
 #define VARIANT "avx512vnni"
 #else
 #define VARIANT "avx512"
