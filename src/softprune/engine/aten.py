@@ -22,6 +22,7 @@ from softprune.engine.graph import (
     GlobalMean,
     Linear,
     Multiply,
+    Norm,
     Operation,
     Pool,
     Softmax,
@@ -122,6 +123,15 @@ def _batch_norm(call: Aten) -> Operation | None:
     shift = -mean.double() * scale
     shift = shift if bias is None else shift + bias.double()
     return _affine(call, x, scale, shift)
+
+
+def _layer_norm(call: Aten) -> Operation | None:
+    x, weight, bias, sizes = call["input"], call["weight"], call["bias"], call["normalized_shape"]
+    if len(sizes) != 1 or _rank(x) not in (2, 3) or not (_constant_or_none(weight) and _constant_or_none(bias)):
+        return None
+    weight = torch.ones(sizes, dtype=call.dtype) if weight is None else weight
+    bias = torch.zeros(sizes, dtype=call.dtype) if bias is None else bias
+    return Norm(call.name, (call.names[x],), weight, bias, call["eps"])
 
 
 def _activation(activation: Activation) -> Callable[[Aten], Operation | None]:
@@ -300,6 +310,7 @@ TABLE: dict[Any, Callable[[Aten], Built]] = {
     aten.view.default: _flatten,
     aten.reshape.default: _flatten,
     aten._unsafe_view.default: _flatten,
+    aten.layer_norm.default: _layer_norm,
     aten.softmax.int: _softmax,
     aten._softmax.default: _softmax,
 }

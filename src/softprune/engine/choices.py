@@ -70,14 +70,15 @@ FIRST_CACHE = 24 * 1024  # bytes of a panel that stay in it beside everything el
 def candidates(draft: Draft, widest: int) -> list[Choice]:
     """All that are worth trying; a kernel holds at most ``widest`` vectors at once.
 
-    In int8 rows may be paired. Values of int16 and fp32 are larger, so that a panel of many channels leaves the first
-    cache: there slices of the channels may take turns.
+    In int8 rows may be paired, or 16 go together where pixels are few. Values of int16 and fp32 are larger, so that a
+    panel of many channels leaves the first cache: there slices of the channels may take turns.
     """
     longest = max(draft.loop.counts)
     walks = {tuple(walk(longest, piece)): piece for piece in (1, 2, 3, 4, 8) if piece <= widest}
     found = [Choice(piece, ONE) for piece in walks.values()]
     if draft.kind == "sparse8":
-        return found + [Choice(piece, Form(paired=True)) for piece in walks.values() if "real" not in draft.arrays]
+        found += [Choice(piece, Form(paired=True)) for piece in walks.values() if "real" not in draft.arrays]
+        return found + [Choice(1, Form(few=True))] * draft.few
     vectors = draft.window.packed if draft.window else longest
     for piece in (4, 8):
         share = min(longest, piece) / longest

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from softprune.engine import native
 from softprune.engine.choices import Choice, Choices, candidates, walk
-from softprune.engine.formats import VECTOR, Entries
+from softprune.engine.formats import ROWS, VECTOR, Entries
 from softprune.engine.grids import MOST
 from softprune.engine.lower import Native, user
 from softprune.engine.memory import Need, arrange
-from softprune.engine.steps import Draft
+from softprune.engine.steps import Draft, packed_bytes
 from softprune.engine.windows import Program
 
 SCRATCH = "scratch:"
@@ -168,7 +168,7 @@ class Compiled:
                 first = min(chain_of[self.regions[k][0]] for k in regions)
                 last = max(chain_of[self.regions[k][1] - 1] for k in regions)
                 shared[name] = Need(value.group_bytes * -(-images // value.grid.images), first, last)
-        scratch = max((d.window.packed * d.numbers["inputs"] * VECTOR for d in self.drafts if d.window), default=0)
+        scratch = max((packed_bytes(d) + d.room for d in self.drafts), default=0)
         strides[SCRATCH] = (0, 0)
         private[SCRATCH] = Need(scratch, 0, len(self.drafts))
         offsets, size = arrange(shared)
@@ -206,7 +206,7 @@ class Compiled:
 
     def _fill(self, i: int, draft: Draft, places: dict[tuple[int, str], tuple[int, int, int, int]]) -> None:
         step = self.steps[i]
-        step.kind = native.KINDS.index(draft.kind)
+        step.kind, step.image = native.KINDS.index(draft.kind), packed_bytes(draft)
         step.panels, step.parts, step.chain = self._panels(draft), 1, 0
         step.high = 255
         for name, number in draft.numbers.items():
@@ -270,7 +270,9 @@ class Compiled:
         step = self.steps[i]
         parts = entries.parts(self.parts[i])
         form = choice.form
+        step.kind = native.KINDS.index("few8" if form.few else self.drafts[i].kind)
         step.paired, step.slices, step.parts = int(form.paired), form.slices, len(parts) // form.slices
+        step.steps = entries.steps
         rows = native.array(native.Part, parts)
         step.rows = ct.addressof(rows)
         step.entries, step.lengths = entries.words.data_ptr(), entries.lengths.data_ptr()
@@ -310,6 +312,8 @@ class Compiled:
             choice = self.choices.best.get(self.choices.key(draft, self.threads)) if draft.entries else None
             blocks = self._chosen[i][1].blocks if choice else 0
             work = blocks * draft.loop.vectors * draft.loop.groups
+            if choice and choice.form.few:
+                work = blocks * draft.loop.batch * draft.loop.width // ROWS
             limit = work / self.library.peaks[int(draft.kind.removeprefix("sparse"))] if choice else 0.0
             found.append(Note(draft.name, draft.kind, draft.loop.images, blocks, limit, choice))
         return found

@@ -35,6 +35,7 @@ from softprune.engine.graph import (
     GlobalMean,
     Graph,
     Multiply,
+    Norm,
     Opaque,
     Operation,
     Softmax,
@@ -45,7 +46,7 @@ from softprune.engine.run_torch import run
 from softprune.errors import ArgumentError, ArgumentTypeError
 
 # What is worth an operation beside a layer only, not between calls that torch runs anyway.
-LIGHT = (Add, Apply, Concat, Flatten, GlobalMean, Multiply, Softmax)
+LIGHT = (Add, Apply, Concat, Flatten, GlobalMean, Multiply, Norm, Softmax)
 
 
 def graph(model: nn.Module, example: Tensor | tuple[Tensor, ...] | dict[str, Tensor]) -> Graph:

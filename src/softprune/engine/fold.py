@@ -5,6 +5,7 @@
     layer or sum, activation          the layer or the sum with an activation
     layer, sum [, activation]         the layer with a residual, which is its second input
     pool of single pixels             nothing
+    attention among calls of torch    one operation (``attention``)
 
 All of this only where nobody else reads what lies between. An affine that is left is a depthwise convolution of one
 pixel, or torch's. New weights are computed in float64.
@@ -18,6 +19,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from softprune.engine.attention import find_attention
 from softprune.engine.graph import (
     Activation,
     Add,
@@ -37,7 +39,8 @@ Layer = Convolution | Linear
 
 def fold(graph: Graph) -> Graph:
     """The graph with fewer operations."""
-    for rule in (_single_pixels, _affine_after, _affine_before, _lone_affine, _activation, _residual, _activation):
+    rules = (_single_pixels, _affine_after, _affine_before, _lone_affine, _activation, _residual, _activation)
+    for rule in (*rules, find_attention):
         graph = rule(graph)
     return graph
 

@@ -13,34 +13,41 @@ import torch
 from torch import Tensor
 
 VECTOR = 64  # bytes
+ROWS, PLACES = 16, 32  # of a step for few pixels; as in native/few8.c
 
 
 @dataclass(frozen=True)
 class Form:
-    """Rows in pairs (int8 alone); ``slices`` of the input channels, one after the other (never in int8)."""
+    """Rows in pairs, or 16 together for few pixels (both int8 alone); ``slices`` of the input channels, one after the
+    other (never in int8)."""
 
     paired: bool = False
     slices: int = 1
+    few: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """``words`` int32; ``lengths``: entries of each row (of each pair: of both, of the first, of the second row)."""
+    """``words`` int32; ``lengths``: entries of each row (of each pair: of both, of the first, of the second row; of 16
+    rows: steps of each group of places)."""
 
     words: Tensor
     lengths: Tensor
     rows: int  # a multiple of 4 in int8
     form: Form
     blocks: int  # kept blocks, each of one row
+    steps: int = 0  # of 16 rows at a time
 
     def parts(self, count: int) -> list[tuple[int, int, int, int]]:
         """Cut the rows into parts of like cost: entry, length, first row, last row of each, slice by slice."""
-        paired = self.form.paired
-        per, span = (3, 2) if paired else (1, 1)
+        span, weights = (2, [3, 2, 2]) if self.form.paired else (1, [2])
+        if self.form.few:
+            span, weights = ROWS, [1] * (len(self.lengths) // -(-self.rows // ROWS))
+        per = len(weights)
         sizes = self.lengths.view(self.form.slices, -1, per).long()
-        words = sizes @ (torch.tensor([3, 2, 2]) if paired else torch.tensor([2]))
+        words = sizes @ torch.tensor(weights)
         begin = torch.cat([torch.zeros(1, dtype=torch.long), words.flatten().cumsum(0)])
-        whole = 4 // span  # rows of 4 stay together
+        whole = max(1, 4 // span)  # rows of 4 stay together
         cost = (words.sum(0) + 6).cumsum(0)
         many = len(cost)
         cuts = [0]
@@ -49,7 +56,7 @@ class Entries:
             cuts.append(min(max(at, cuts[-1]), many))
         cuts.append(many)
         return [
-            (int(begin[k * many + a]), (k * many + a) * per, a * span, b * span)
+            (int(begin[k * many + a]), (k * many + a) * per, a * span, min(b * span, self.rows))
             for a, b in pairwise(cuts)
             if b > a
             for k in range(self.form.slices)
@@ -83,6 +90,8 @@ def _blocks8(weight: Tensor, groups: int, taps: tuple[int, ...], packed: int) ->
 def int8(weight: Tensor, groups: int, taps: tuple[int, ...], packed: int, form: Form = ONE) -> Entries:
     """``taps``: first vector of each tap in a channel group, ``packed``: vectors of a channel group."""
     rows = -(-weight.shape[0] // 4) * 4
+    if form.few:
+        return _few8(weight, groups, len(taps), rows)
     row, offset, word = _blocks8(weight, groups, taps, packed)
     if not form.paired:
         words = torch.stack([offset.to(torch.int32), word], 1).flatten()
@@ -106,6 +115,29 @@ def int8(weight: Tensor, groups: int, taps: tuple[int, ...], packed: int, form: 
     words[begin[kind == 0] + 2] = both[kind == 0, 1]
     lengths = torch.bincount(pair * 3 + kind, minlength=rows // 2 * 3).to(torch.int32)
     return Entries(words, lengths, rows, form, len(row))
+
+
+def places(weight: Tensor, groups: int, taps: int) -> int:
+    """How many blocks of 4 input channels at one tap there are, made up to whole groups of ``PLACES``."""
+    return -(-(-(-weight.shape[1] * groups // 4) * taps) // PLACES) * PLACES
+
+
+def _few8(weight: Tensor, groups: int, taps: int, rows: int) -> Entries:
+    """For native/few8.c: all weights, step by step, then all indices; ``lengths``: steps of each group of places."""
+    row, offset, word = _blocks8(weight, groups, tuple(range(taps)), taps)
+    place = offset // VECTOR
+    many, bundles = places(weight, groups, taps) // PLACES, -(-rows // ROWS)
+    line = row * many + place // PLACES  # of one row in one group of places
+    counts = torch.bincount(line, minlength=bundles * ROWS * many)
+    steps = counts.view(bundles, ROWS, many).amax(1).flatten()
+    begin = steps.cumsum(0) - steps
+    rank = torch.arange(len(line)) - (counts.cumsum(0) - counts)[line]
+    at = (begin[row // ROWS * many + place // PLACES] + rank) * ROWS + row % ROWS
+    weights = torch.zeros(int(steps.sum()) * ROWS, dtype=torch.int32)
+    indices = torch.zeros(len(weights), dtype=torch.uint8)
+    weights[at], indices[at] = word, (place % PLACES).to(torch.uint8)
+    words = torch.cat([weights, indices.view(torch.int32)])
+    return Entries(words, steps.to(torch.int32), rows, Form(few=True), len(row), int(steps.sum()))
 
 
 def single(weight: Tensor, groups: int, taps: tuple[int, ...], packed: int, form: Form = ONE) -> Entries:

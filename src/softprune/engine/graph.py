@@ -117,6 +117,24 @@ class Flatten(Operation):
 
 
 @dataclass(frozen=True, eq=False)
+class Norm(Operation):
+    """(x − mean) / √(variance + eps) · weight + bias, over the last dimension."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+
+@dataclass(frozen=True, eq=False)
+class Attention(Operation):
+    """softmax(scale · q kᵀ) v for each head, where q, k and v are channels of one value: N, T, C -> N, T, heads · D."""
+
+    channels: Tensor  # which of C are q, k and v: 3, heads, D
+    scale: float
+    seen: Tensor | None = None  # T, T: which tokens (columns) each token sees; None: all
+
+
+@dataclass(frozen=True, eq=False)
 class Softmax(Operation):
     """Over a dimension."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from softprune.engine import grids
 from softprune.engine.graph import Convolution, Flatten, GlobalMean, Graph, Linear, Operation, Pool
 from softprune.engine.quantized import Precision, Quantized
-from softprune.engine.steps import Dialect, Draft, Value, size_of
+from softprune.engine.steps import Dialect, Draft, Element, Value, size_of
 from softprune.engine.steps8 import Bytes
 from softprune.engine.steps16 import Shorts
 from softprune.engine.steps32 import Floats
@@ -90,6 +90,8 @@ class Lowering:
             if op.name in self.net.outputs or any(id(r) not in own for r in self.net.readers(op.name))
         )
         self.values: dict[str, Value] = {}
+        self.conversions: list[Draft] = []
+        self.reader = ""  # the operation whose drafts are being made
         self.alias: dict[str, str] = {}  # a flattened value -> the one it is made of
         self.images = self._images()
 
@@ -120,17 +122,26 @@ class Lowering:
                         changed = True
         return images
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str, element: Element | None = None) -> Value:
+        """Made of what it is made of by itself; or of another element, then it is converted once for all."""
         name = self.alias.get(name, name)
-        if name not in self.values:
+        own = self.dialect.element(name)
+        key = name if element in (None, own) else f"{name}:{element}"
+        if key not in self.values:
             channels, height, width = size_of(self.shape(name))
             grid = grids.choose(self.batch, height, width, self.images[name], self.dialect.lanes)
-            self.values[name] = Value(name, grid, channels, self.dialect.element(name))
-        return self.values[name]
+            self.values[key] = Value(key, grid, channels, element or own)
+            if key != name:
+                self.conversions.append(self.dialect.converted(self.value(name), self.values[key], name, self.reader))
+        return self.values[key]
 
     def section(self) -> Native:
-        drafts = [self.dialect.enter(user(n, "in"), self.value(n), self.shape(n)) for n in self.inputs]
+        drafts = []
+        for name in self.inputs:
+            reader = next(op.name for op in self.operations if name in op.inputs)
+            drafts.append(self.dialect.enter(user(name, "in"), self.value(name), self.shape(name), reader))
         for op in self.operations:
+            self.reader = op.name
             if isinstance(op, Flatten):
                 self.alias[op.name] = self.alias.get(op.inputs[0], op.inputs[0])
             else:
@@ -138,7 +149,7 @@ class Lowering:
             if op.name in self.outputs:
                 shape = self.shape(op.name)
                 drafts.append(self.dialect.leave(self.value(op.name), user(op.name, "out"), shape, op.name))
-        return Native(self.inputs, self.outputs, tuple(self._in_order(drafts)), self.values)
+        return Native(self.inputs, self.outputs, tuple(self._in_order([*drafts, *self.conversions])), self.values)
 
     def _in_order(self, left: list[Draft]) -> list[Draft]:
         """Steps for single images first where they can, so that steps for the same number of images are together."""

@@ -22,6 +22,7 @@ KINDS = (
     "sparse8", "depthwise8", "maxpool8", "globalmean8", "add8", "multiply8", "table8", "input8", "output8",
     "sparse16", "maxpool16", "globalmean16", "add16", "input16", "output16",
     "sparse32", "maxpool32", "globalmean32", "add32", "input32", "output32",
+    "few8", "bytes32", "floats8", "norm32", "attention32",
 )  # fmt: skip
 
 
@@ -53,7 +54,7 @@ class Part(ct.Structure):
 class Step(ct.Structure):
     _fields_ = (
         *_fields(
-            ct.c_int32, "kind panels parts chain inputs outputs packed fill taps images width paired slices spare"
+            ct.c_int32, "kind panels parts chain inputs outputs packed fill taps images width paired slices steps"
         ),
         *_fields(ct.c_int32, "residual low high other"),
         *_fields(Place, "x y r scratch"),

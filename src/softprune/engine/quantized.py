@@ -14,12 +14,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from softprune.engine.activations import FUNCTIONS
-from softprune.engine.graph import Activation, Graph
+from softprune.engine.graph import (
+    Activation,
+    Add,
+    Apply,
+    Attention,
+    Concat,
+    Convolution,
+    Flatten,
+    GlobalMean,
+    Graph,
+    Linear,
+    Multiply,
+    Norm,
+    Operation,
+    Pool,
+)
 
 RESIDUAL_BITS = 4  # fractional bits of a sum with a residual
 
@@ -47,6 +63,10 @@ class Scale:
         return (q.double() - self.zero) * self.scale
 
 
+# Operations that can make integers.
+INTEGERS = (Convolution, Linear, Pool, GlobalMean, Add, Multiply, Concat, Apply, Flatten)
+
+
 @dataclass(frozen=True, eq=False)
 class Integers:
     """One convolution or linear layer in integers.
@@ -69,12 +89,29 @@ class Integers:
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """``scales`` of every value that is held in integers; ``layers`` by the name of their operation."""
+    """``scales`` of every value that is held in integers; ``layers`` by the name of their operation.
+
+    What is made in floats stays in floats for those who read floats, even if it has a scale: layers round it for
+    themselves. So the sums of a transformer lose nothing from block to block.
+    """
 
     graph: Graph
     scales: dict[str, Scale]
     layers: dict[str, Integers]
     precision: Precision = Precision.INT8
+
+    def in_floats(self, op: Operation) -> bool:
+        """Whether an operation of a network in int8 reads and makes floats."""
+        return isinstance(op, Norm | Attention) or (isinstance(op, Add) and op.name not in self.scales)
+
+    @cached_property
+    def floats(self) -> frozenset[str]:
+        """The values that are made in floats. What comes from torch, or from the user, is if anybody reads floats."""
+        found = {name for name in self.graph.shapes if name not in self.scales}
+        found |= {op.name for op in self.graph.operations if self.in_floats(op)}
+        own = {op.name for op in self.graph.operations if isinstance(op, INTEGERS)}
+        read = {name for op in self.graph.operations if self.in_floats(op) for name in op.inputs}
+        return frozenset(found | (read - own))
 
 
 def fixed_point(ratio: Tensor, bits: int = 0) -> tuple[Tensor, Tensor]:

@@ -44,9 +44,12 @@ def shaped(x: Tensor, like: tuple[int, ...]) -> Tensor:
 def run(net: Quantized, *inputs: Tensor, fallback: Fallback | None = None) -> dict[str, Tensor]:
     """All values: whole numbers where they have a scale, else floats."""
     values: dict[str, Tensor] = {}
+    exact: dict[str, Tensor] = {}  # those that were made in floats
 
     def put(name: str, x: Tensor) -> None:
         integer = x.dtype is torch.int64 or name not in net.scales
+        if x.dtype is not torch.int64:
+            exact[name] = x
         quantize = integers.quantize16 if net.precision is Precision.INT16 else integers.quantize
         values[name] = x if integer else quantize(x, net.scales[name])
 
@@ -61,10 +64,10 @@ def run(net: Quantized, *inputs: Tensor, fallback: Fallback | None = None) -> di
         do = step16 if net.precision is Precision.INT16 else step
         y = do(net, op, [pixels(x) for x in given]) if known else None
         if y is not None:
-            values[op.name] = shaped(y, net.graph.shapes[op.name])
+            put(op.name, shaped(y, net.graph.shapes[op.name]))
         elif fallback is not None:
             floats = [
-                integers.dequantize(x, net.scales[name]) if x.dtype is torch.int64 else x
+                exact[name] if name in exact else integers.dequantize(x, net.scales[name])
                 for name, x in zip(op.inputs, given, strict=True)
             ]
             put(op.name, fallback(op, *floats))

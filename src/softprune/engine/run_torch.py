@@ -22,6 +22,7 @@ from softprune.engine.graph import (
     Add,
     Affine,
     Apply,
+    Attention,
     Concat,
     Convolution,
     Flatten,
@@ -29,6 +30,7 @@ from softprune.engine.graph import (
     Graph,
     Linear,
     Multiply,
+    Norm,
     Opaque,
     Operation,
     Pool,
@@ -115,6 +117,12 @@ def _pool(op: Pool, x: Tensor) -> Tensor:
     return sums / functional.avg_pool2d(functional.pad(torch.ones_like(x[:1, :1]), op.padding), op.kernel, op.stride)
 
 
+def _attention(op: Attention, x: Tensor) -> Tensor:
+    q, k, v = x[..., op.channels].permute(2, 0, 3, 1, 4)  # N, heads, T, D of each
+    y = functional.scaled_dot_product_attention(q, k, v, op.seen, scale=op.scale)
+    return y.transpose(1, 2).flatten(2)
+
+
 KINDS: dict[type[Operation], Callable[..., Tensor]] = {
     Convolution: _convolution,
     Linear: _linear,
@@ -126,6 +134,8 @@ KINDS: dict[type[Operation], Callable[..., Tensor]] = {
     Concat: lambda op, *parts: torch.cat(parts, 1),
     Apply: lambda op, x: x,
     Flatten: lambda op, x: x.flatten(1),
+    Norm: lambda op, x: functional.layer_norm(x, op.weight.shape, op.weight, op.bias, op.eps),
+    Attention: _attention,
     Softmax: lambda op, x: x.softmax(op.dim),
     Opaque: lambda op, *inputs: op.run(*inputs),
 }

@@ -24,6 +24,7 @@ from softprune.engine.quantized import Quantized
 from softprune.engine.windows import Program, Shape, program
 
 Build = Callable[[Form], Entries]
+Find = Callable[..., "Value"]  # of the name of a value, and of what it shall be made of if not of its own
 
 
 class Element(Enum):
@@ -73,6 +74,13 @@ class Draft:
     window: Program | None = None
     entries: Build | None = None
     alone: bool = False  # reads more than its own panel of x though nothing is packed
+    few: bool = False  # so few pixels that lanes may be rows
+    room: int = 0  # bytes of scratch behind what is packed
+
+
+def packed_bytes(draft: Draft) -> int:
+    """Of what a window lays side by side for one panel."""
+    return draft.window.packed * draft.numbers["inputs"] * formats.VECTOR if draft.window else 0
 
 
 def size_of(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -148,13 +156,19 @@ class Dialect(ABC):
         """Whether there are kernels for an operation, whose values have grids."""
 
     @abstractmethod
-    def drafts(self, op: Operation, value: Callable[[str], Value]) -> list[Draft]: ...
+    def drafts(self, op: Operation, value: Find) -> list[Draft]: ...
 
     @abstractmethod
-    def enter(self, user: str, y: Value, shape: tuple[int, ...]) -> Draft: ...
+    def enter(self, user: str, y: Value, shape: tuple[int, ...], name: str) -> Draft:
+        """``name``: of the operation that reads it, with which its time counts."""
+
+    def converted(self, x: Value, y: Value, value: str, name: str) -> Draft:
+        """A value made of something else, for the operation of this name."""
+        raise NotImplementedError("All values are made of the same.")
 
     @abstractmethod
-    def leave(self, x: Value, user: str, shape: tuple[int, ...], name: str) -> Draft: ...
+    def leave(self, x: Value, user: str, shape: tuple[int, ...], name: str) -> Draft:
+        """``name``: of the operation that makes it."""
 
     def supports(self, op: Operation) -> bool:
         shapes, net = self.net.graph.shapes, self.net.graph
@@ -168,7 +182,7 @@ class Dialect(ABC):
             return len(shapes[op.inputs[0]]) == 4 and self.held(op.inputs[0]) and (single or read)
         if isinstance(op, Pool) and not op.largest and any(op.padding) and not op.counts_padding:
             return False
-        return all(self.held(name) for name in op.inputs) and self.knows(op)
+        return (self.net.in_floats(op) or all(self.held(name) for name in op.inputs)) and self.knows(op)
 
     def held(self, name: str) -> bool:
         """Whether a value can be in panels of this precision."""

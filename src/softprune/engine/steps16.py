@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -14,6 +13,7 @@ from softprune.engine.steps import (
     Dialect,
     Draft,
     Element,
+    Find,
     Value,
     elements,
     masks,
@@ -47,7 +47,7 @@ class Shorts(Dialect):
             return shapes[op.inputs[0]] == shapes[op.inputs[1]]
         return isinstance(op, Pool | GlobalMean)
 
-    def drafts(self, op: Operation, value: Callable[[str], Value]) -> list[Draft]:
+    def drafts(self, op: Operation, value: Find) -> list[Draft]:
         x, y = value(op.inputs[0]), value(op.name)
         scales = [self.net.scales[name] for name in (*op.inputs, op.name)]
         if isinstance(op, Convolution | Linear):
@@ -78,10 +78,10 @@ class Shorts(Dialect):
         numbers = {"inputs": x.deep, "other": a, "residual": b, "low": low, "high": high}
         return [Draft(op.name, "add16", y.grid, y.name, x.name, value(op.inputs[1]).name, numbers=numbers)]
 
-    def enter(self, user: str, y: Value, shape: tuple[int, ...]) -> Draft:
+    def enter(self, user: str, y: Value, shape: tuple[int, ...], name: str) -> Draft:
         numbers, arrays = elements(y.grid, shape, 0)
         arrays["real"] = torch.tensor([1.0 / self.net.scales[y.name].scale], dtype=torch.float32)
-        return Draft(y.name, "input16", y.grid, y.name, user, numbers=numbers | {"inputs": y.channels}, arrays=arrays)
+        return Draft(name, "input16", y.grid, y.name, user, numbers=numbers | {"inputs": y.channels}, arrays=arrays)
 
     def leave(self, x: Value, user: str, shape: tuple[int, ...], name: str) -> Draft:
         numbers, arrays = elements(x.grid, shape, -1)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from softprune.engine import formats
-from softprune.engine.graph import Activation, Add, Convolution, GlobalMean, Linear, Operation, Pool
+from softprune.engine import formats, steps_tokens
+from softprune.engine.graph import (
+    Activation,
+    Add,
+    Attention,
+    Convolution,
+    GlobalMean,
+    Linear,
+    Norm,
+    Operation,
+    Pool,
+)
 from softprune.engine.quantized import is_table
 from softprune.engine.steps import (
     Dialect,
     Draft,
     Element,
+    Find,
     Value,
     elements,
     masks,
@@ -26,6 +36,7 @@ from softprune.engine.steps import (
     window_of,
     window_of_layer,
 )
+from softprune.engine.steps_tokens import limits
 from softprune.engine.windows import Shape, program
 
 
@@ -46,20 +57,20 @@ class Floats(Dialect):
         shapes = self.net.graph.shapes
         if isinstance(op, Add):
             return shapes[op.inputs[0]] == shapes[op.inputs[1]]
-        return isinstance(op, Pool | GlobalMean)
+        return isinstance(op, Pool | GlobalMean | Norm | Attention)
 
-    def drafts(self, op: Operation, value: Callable[[str], Value]) -> list[Draft]:
+    def drafts(self, op: Operation, value: Find) -> list[Draft]:
         x, y = value(op.inputs[0]), value(op.name)
         if isinstance(op, Convolution | Linear):
             shape, groups, weight = window_of_layer(op, x)
             r = value(op.inputs[1]).name if len(op.inputs) > 1 else None
-            return [_sparse(op.name, op.weight.view(weight), op.bias, shape, groups, _limits(op.activation), x, y, r)]
+            return [_sparse(op.name, op.weight.view(weight), op.bias, shape, groups, limits(op.activation), x, y, r)]
         if isinstance(op, Pool):
             shape = Shape(op.kernel, op.stride, op.padding)
             if not op.largest:
                 mean = torch.full((x.channels, 1, *op.kernel), 1.0 / math.prod(op.kernel))
                 bias = torch.zeros(x.channels)
-                return [_sparse(op.name, mean, bias, shape, x.channels, _limits(Activation.NONE), x, y, None)]
+                return [_sparse(op.name, mean, bias, shape, x.channels, limits(Activation.NONE), x, y, None)]
             window = program(x.grid, y.grid, shape)
             numbers = {"inputs": x.deep, "taps": len(window.taps), "fill": _bits(-math.inf)}
             taps = torch.tensor(window.taps, dtype=torch.int32)
@@ -86,22 +97,20 @@ class Floats(Dialect):
                     alone=True,
                 )
             ]
-        arrays = {"real": torch.tensor(_limits(getattr(op, "activation", Activation.NONE)))}
-        r = value(op.inputs[1]).name
-        return [Draft(op.name, "add32", y.grid, y.name, x.name, r, numbers={"inputs": x.deep}, arrays=arrays)]
+        if isinstance(op, Norm):
+            return [steps_tokens.norm(op, x, y)]
+        if isinstance(op, Attention):
+            return [steps_tokens.attention(op, x, y)]
+        assert isinstance(op, Add)
+        return [steps_tokens.add(op, x, value(op.inputs[1]), y)]
 
-    def enter(self, user: str, y: Value, shape: tuple[int, ...]) -> Draft:
+    def enter(self, user: str, y: Value, shape: tuple[int, ...], name: str) -> Draft:
         numbers, arrays = elements(y.grid, shape, 0)
-        return Draft(y.name, "input32", y.grid, y.name, user, numbers=numbers, arrays=arrays)
+        return Draft(name, "input32", y.grid, y.name, user, numbers=numbers, arrays=arrays)
 
     def leave(self, x: Value, user: str, shape: tuple[int, ...], name: str) -> Draft:
         numbers, arrays = elements(x.grid, shape, -1)
         return Draft(name, "output32", x.grid, user, x.name, numbers=numbers, arrays=arrays)
-
-
-def _limits(activation: Activation) -> tuple[float, float]:
-    low = -math.inf if activation is Activation.NONE else 0.0
-    return low, 6.0 if activation is Activation.RELU6 else math.inf
 
 
 def _bits(x: float) -> int:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from softprune.engine import formats, integers
+from softprune.engine import formats, integers, steps_tokens
 from softprune.engine.graph import (
     Activation,
     Add,
     Apply,
+    Attention,
     Concat,
     Convolution,
     GlobalMean,
     Linear,
     Multiply,
+    Norm,
     Operation,
     Pool,
 )
+from softprune.engine.grids import Grid
 from softprune.engine.quantized import Integers, Scale, bounds, is_table, table
 from softprune.engine.steps import (
     Dialect,
     Draft,
     Element,
+    Find,
     Value,
     elements,
     masks,
@@ -40,12 +43,14 @@ from softprune.engine.steps import (
 )
 from softprune.engine.windows import Shape, program
 
+FEW = 4  # pixels, at most, for which lanes may be rows; as in native/few8.c
+
 
 class Bytes(Dialect):
-    """u8 values, s8 weights."""
+    """u8 values, s8 weights; floats between the layers of a transformer."""
 
     def element(self, name: str) -> Element:
-        return Element.BYTES if name in self.net.scales else Element.FLOATS
+        return Element.FLOATS if name in self.net.floats else Element.BYTES
 
     def layer(self, op: Operation) -> bool:
         return super().layer(op) and op.name in self.net.layers
@@ -53,22 +58,32 @@ class Bytes(Dialect):
     def knows(self, op: Operation) -> bool:
         if isinstance(op, Convolution | Linear):
             return self.layer(op)
-        if op.name not in self.net.scales:
-            return False
         shapes = self.net.graph.shapes
         if isinstance(op, Add):
             return not is_table(op.activation) and shapes[op.inputs[0]] == shapes[op.inputs[1]]
+        if isinstance(op, Norm | Attention):
+            return True
+        if op.name not in self.net.scales:
+            return False
         if isinstance(op, Multiply):
             return shapes[op.name] in (shapes[op.inputs[0]], shapes[op.inputs[1]]) and all(
                 shapes[name] == shapes[op.name] or size_of(shapes[name])[1:] == (1, 1) for name in op.inputs
             )
         return isinstance(op, Pool | GlobalMean | Concat | Apply)
 
-    def drafts(self, op: Operation, value: Callable[[str], Value]) -> list[Draft]:
+    def drafts(self, op: Operation, value: Find) -> list[Draft]:
         scale = self.net.scales
-        x, y = value(op.inputs[0]), value(op.name)
+        element = Element.FLOATS if self.net.in_floats(op) else Element.BYTES
+        x, *others = [value(name, element) for name in op.inputs]
+        y = value(op.name)
+        if isinstance(op, Norm):
+            return [steps_tokens.norm(op, x, y)]
+        if isinstance(op, Attention):
+            return [steps_tokens.attention(op, x, y)]
+        if isinstance(op, Add) and element is Element.FLOATS:
+            return [steps_tokens.add(op, x, others[0], y)]
         if isinstance(op, Convolution | Linear):
-            r = value(op.inputs[1]).name if len(op.inputs) > 1 else None
+            r = others[0].name if others else None
             return [_layer(op, self.net.layers[op.name], x, y, r, scale[op.inputs[0]].zero)]
         scales = tuple(scale[name] for name in (*op.inputs, op.name))
         if isinstance(op, Pool):
@@ -76,30 +91,33 @@ class Bytes(Dialect):
         if isinstance(op, GlobalMean):
             return [_global_mean(op, x, y, scales[0], scales[1])]
         if isinstance(op, Add):
-            return [_add(op, x, value(op.inputs[1]), y, (scales[0], scales[1], scales[2]))]
+            return [_add(op, x, others[0], y, (scales[0], scales[1], scales[2]))]
         if isinstance(op, Multiply):
-            other = value(op.inputs[1])
             if x.grid == y.grid:
-                return [_multiply(op, x, other, y, (scales[0], scales[1], scales[2]))]
-            return [_multiply(op, other, x, y, (scales[1], scales[0], scales[2]))]
+                return [_multiply(op, x, others[0], y, (scales[0], scales[1], scales[2]))]
+            return [_multiply(op, others[0], x, y, (scales[1], scales[0], scales[2]))]
         if isinstance(op, Apply):
             return [_lookup(op.name, x, y, _activated(op.activation, scales[0], scales[1]))]
         found, channel = [], 0  # a concatenation
-        for name in op.inputs:
-            part = value(name)
+        for name, part in zip(op.inputs, (x, *others), strict=True):
             bytes_ = table(Activation.NONE, scale[name], scales[-1])
             found.append(_lookup(op.name, part, y, bytes_, channel))
             channel += part.channels
         return found
 
-    def enter(self, user: str, y: Value, shape: tuple[int, ...]) -> Draft:
-        scale = self.net.scales[y.name]
+    def enter(self, user: str, y: Value, shape: tuple[int, ...], name: str) -> Draft:
         numbers, arrays = elements(y.grid, shape, 0)
-        limits = [1.0 / scale.scale, 0.0 - scale.zero, 255.0 - scale.zero]
-        arrays["real"] = torch.tensor(limits, dtype=torch.float32)
+        if y.element is Element.FLOATS:
+            return Draft(name, "input32", y.grid, y.name, user, numbers=numbers, arrays=arrays)
+        scale = self.net.scales[y.name]
+        arrays["real"] = steps_tokens.rounding(scale)
         arrays["table"] = _lines(y, len(shape) == 3)
         numbers |= {"inputs": y.deep, "fill": scale.zero}
-        return Draft(y.name, "input8", y.grid, y.name, user, numbers=numbers, arrays=arrays)
+        return Draft(name, "input8", y.grid, y.name, user, numbers=numbers, arrays=arrays)
+
+    def converted(self, x: Value, y: Value, value: str, name: str) -> Draft:
+        to = steps_tokens.to_bytes if y.element is Element.BYTES else steps_tokens.to_floats
+        return to(name, x, y, self.net.scales[value])
 
     def leave(self, x: Value, user: str, shape: tuple[int, ...], name: str) -> Draft:
         numbers, arrays = elements(x.grid, shape, -1)
@@ -141,6 +159,13 @@ def _layer(op: Convolution | Linear, layer: Integers, x: Value, y: Value, r: str
         return _depthwise(op, layer, shape, x, y, r, zero)
     window = window_of(x, y.grid, shape)
     numbers = {"inputs": x.deep, "fill": 0x01010101 * zero, "residual": layer.residual}
+    arrays = _requantization(layer)
+    lanes = _few_lanes(y.grid)
+    taps, _ = taps_of(window, x)
+    if lanes:
+        width = formats.places(layer.weight, groups, len(taps))
+        numbers |= {"taps": len(taps), "width": width, "other": sum(1 << lane for lane in lanes)}
+        arrays["tap"] = torch.tensor(taps, dtype=torch.int32)
     return Draft(
         op.name,
         "sparse8",
@@ -149,10 +174,20 @@ def _layer(op: Convolution | Linear, layer: Integers, x: Value, y: Value, r: str
         x.name,
         r,
         numbers=numbers | {"low": layer.low, "high": layer.high, "outputs": y.deep},
-        arrays=_requantization(layer),
+        arrays=arrays,
         window=window,
         entries=partial(formats.int8, layer.weight, groups, *taps_of(window, x)),
+        few=bool(lanes),
+        room=4 * len(lanes) * numbers.get("width", 0),
     )
+
+
+def _few_lanes(grid: Grid) -> list[int]:
+    """The pixels of a group, if they are so few that lanes may be rows instead."""
+    if grid.vectors > 1:
+        return []
+    lanes: list[int] = grid.valid()[0, 0].nonzero().flatten().tolist()
+    return lanes if len(lanes) <= FEW else []
 
 
 def _depthwise(op: Operation, layer: Integers, shape: Shape, x: Value, y: Value, r: str | None, zero: int) -> Draft:

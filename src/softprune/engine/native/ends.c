@@ -15,6 +15,17 @@ INLINE Vec quantized(const Quantizer *q, VecF x) {
   return v_add32(v_round(f_min(f_max(f_mul(x, q->scale), q->low), q->high)), q->zero);
 }
 
+// The channels of a lane follow one another, as those of a token do: 4 of them make its bytes.
+static void input_tokens(const float *x, const Step *s, const int32_t *lanes, int count, uint8_t *y) {
+  const Quantizer quantizer = quantizer_of(s);
+  for (int p = 0; p < count; p++, lanes += 16, y += BYTES) {
+    Vec v[4];
+    UNROLL for (int k = 0; k < 4; k++)
+      v[k] = quantized(&quantizer, f_load4(x + lanes[k], x + lanes[4 + k], x + lanes[8 + k], x + lanes[12 + k]));
+    v_store(y, v_packus16(v_packs32(v[0], v[1]), v_packs32(v[2], v[3])));
+  }
+}
+
 // The pixels of every lane follow one another: 4 vectors are 16 times 4 pixels, turned around.
 static void input_lines(const float *x, const Step *s, const int32_t *lanes, int c, int channels, int count, uint8_t *y) {
   const Quantizer quantizer = quantizer_of(s);
@@ -44,6 +55,10 @@ void input8(const Step *s, const Job *j, int panel, int part) {
   for (int c = 0; c < s->inputs; c++) {
     uint8_t *y = at(&s->y, j, panel) + (size_t)c * s->y.vectors * BYTES;
     const int channels = s->images - 4 * c < 4 ? s->images - 4 * c : 4;
+    if (s->channel == 1 && channels == 4) {
+      input_tokens(x + 4 * c, s, lanes, count, y);
+      continue;
+    }
     if (s->table[panel]) {
       input_lines(x, s, lanes, c, channels, count, y);
       continue;
@@ -65,13 +80,14 @@ void output8(const Step *s, const Job *j, int panel, int part) {
   const uint8_t *x = at(&s->x, j, panel);
   float *y = (float *)at(&s->y, j, 0) + s->image * j->group;
   const int32_t *lanes = lanes_of(s, j, panel);
-  for (int c = 0; c < s->images; c++)
-    for (int p = 0; p < s->counts[panel]; p++)
-      for (int l = 0; l < 16; l++) {
-        const int32_t to = lanes[16 * p + l];
-        const int q = x[((size_t)(c / 4) * s->x.vectors + p) * BYTES + 4 * l + c % 4];
-        if (to >= 0) y[to + s->channel * c] = (float)(q - s->fill) * s->real[0];
-      }
+  for (int c = 0; c < s->images; c += 4, x += (size_t)s->x.vectors * BYTES) {
+    const int channels = s->images - c < 4 ? s->images - c : 4;
+    for (int l = 0; l < 16 * s->counts[panel]; l++) {
+      if (lanes[l] < 0) continue;
+      float *to = y + lanes[l] + s->channel * c;
+      for (int i = 0; i < channels; i++) to[s->channel * i] = (float)(x[4 * l + i] - s->fill) * s->real[0];
+    }
+  }
 }
 
 // Floats that are in panels already.
@@ -80,10 +96,56 @@ void output32(const Step *s, const Job *j, int panel, int part) {
   const uint8_t *x = at(&s->x, j, panel);
   float *y = (float *)at(&s->y, j, 0) + s->image * j->group;
   const int32_t *lanes = lanes_of(s, j, panel);
-  for (int c = 0; c < s->images; c++)
+  const size_t step = (size_t)s->x.vectors * BYTES;
+  int c = 0;
+  for (; s->channel == 1 && c + 4 <= s->images; c += 4) // of tokens, 4 channels at once
     for (int p = 0; p < s->counts[panel]; p++) {
-      const float *from = (const float *)(x + ((size_t)c * s->x.vectors + p) * BYTES);
+      Vec v[4];
+      float f[4][4][4] __attribute__((aligned(64)));
+      UNROLL for (int k = 0; k < 4; k++) v[k] = v_load(x + (c + k) * step + BYTES * p);
+      v_turn32(v);
+      UNROLL for (int k = 0; k < 4; k++) v_store(f[k], v[k]);
+      for (int l = 0; l < 16; l++)
+        if (lanes[16 * p + l] >= 0) memcpy(y + lanes[16 * p + l] + c, f[l % 4][l / 4], 16);
+    }
+  for (; c < s->images; c++)
+    for (int p = 0; p < s->counts[panel]; p++) {
+      const float *from = (const float *)(x + c * step + BYTES * p);
       for (int l = 0; l < 16; l++)
         if (lanes[16 * p + l] >= 0) y[lanes[16 * p + l] + s->channel * c] = from[l];
+    }
+}
+
+// From floats in panels to bytes in panels, and back: y = (q - fill) · real[0].
+void bytes32(const Step *s, const Job *j, int panel, int part) {
+  (void)part;
+  const uint8_t *x = at(&s->x, j, panel);
+  uint8_t *y = at(&s->y, j, panel);
+  const size_t step = (size_t)s->x.vectors * BYTES;
+  const Quantizer quantizer = quantizer_of(s);
+  for (int c = 0; c < s->inputs; c++, x += 4 * step, y += (size_t)s->y.vectors * BYTES)
+    for (int p = 0; p < s->counts[panel]; p++) {
+      Vec v = v_zero();
+      UNROLL for (int i = 0; i < 4; i++) v = v_or(v, v_sll32(quantized(&quantizer, f_load(x + i * step + BYTES * p)), 8 * i));
+      v_store(y + BYTES * p, v);
+    }
+}
+
+void floats8(const Step *s, const Job *j, int panel, int part) {
+  (void)part;
+  const uint8_t *x = at(&s->x, j, panel);
+  uint8_t *y = at(&s->y, j, panel);
+  const size_t step = (size_t)s->y.vectors * BYTES;
+  const Vec zero = v_set32(-s->fill);
+  const VecF scale = f_set(s->real[0]);
+  for (int c = 0; c < s->inputs; c++, x += (size_t)s->x.vectors * BYTES, y += 4 * step)
+    UNROLL for (int i = 0; i < 4; i++) {
+      const uint8_t k = (uint8_t)i, index[16] = {k,     128, 128, 128, k + 4,  128, 128, 128,
+                                                 k + 8, 128, 128, 128, k + 12, 128, 128, 128};
+      const Vec alone = v_set128(index);
+      for (int p = 0; p < s->counts[panel]; p++) {
+        Vec v = v_add32(v_shuffle8(v_load(x + BYTES * p), alone), zero);
+        f_store(y + i * step + BYTES * p, f_mul(f_of32(v), scale));
+      }
     }
 }

@@ -34,7 +34,7 @@ typedef struct {
   int32_t packed;                     // vectors of a packed channel group, 0: the panel is read where it lies
   int32_t fill;                       // what a padded lane holds
   int32_t taps, images, width, paired;
-  int32_t slices, spare;              // of the input channels, each with its own rows; sums wait in y meanwhile
+  int32_t slices, steps;              // slices of the input channels, each with its own rows; sums wait in y meanwhile; see few8.c
   int32_t residual, low, high, other; // fixed-point factors, clamp; there is a residual where r has vectors
   Place x, y, r, scratch;
   const uint8_t *counts;      // vectors of each panel
@@ -54,7 +54,8 @@ typedef struct {
 enum { // in the order of native.py
   SPARSE8, DEPTHWISE8, MAXPOOL8, GLOBALMEAN8, ADD8, MULTIPLY8, TABLE8, INPUT8, OUTPUT8,
   SPARSE16, MAXPOOL16, GLOBALMEAN16, ADD16, INPUT16, OUTPUT16,
-  SPARSE32, MAXPOOL32, GLOBALMEAN32, ADD32, INPUT32, OUTPUT32, KINDS
+  SPARSE32, MAXPOOL32, GLOBALMEAN32, ADD32, INPUT32, OUTPUT32,
+  FEW8, BYTES32, FLOATS8, NORM32, ATTENTION32, KINDS
 };
 
 typedef struct { // steps first..last run for each of the groups; by_group: threads share groups, else panels
@@ -67,6 +68,7 @@ typedef void Kernel(const Step *, const Job *, int panel, int part);
 Kernel sparse8, depthwise8, maxpool8, globalmean8, add8, multiply8, table8, input8, output8;
 Kernel sparse16, maxpool16, globalmean16, add16, input16, output16;
 Kernel sparse32, maxpool32, globalmean32, add32, input32, output32;
+Kernel few8, bytes32, floats8, norm32, attention32;
 
 INLINE uint8_t *at(const Place *p, const Job *j, int panel) {
   return j->buffers[p->buffer] + p->offset + p->group * j->group + p->thread * j->thread + p->panel * panel;

@@ -25,6 +25,37 @@
 #include "vec_plain.h"
 #endif
 
+// What only some machines do with instructions of their own.
+#ifndef TURNS
+INLINE void v_transpose4(Vec v[4]) { // 16 x 4 lanes of 32 bits -> 4 x 16
+  int32_t in[16][4], out[4][16];
+  memcpy(in, v, sizeof in);
+  for (int i = 0; i < 4; i++) for (int l = 0; l < 16; l++) out[i][l] = in[l][i];
+  memcpy(v, out, sizeof out);
+}
+INLINE void v_turn32(Vec v[4]) { // 4 x 4 lanes of 32 bits in each 16 bytes, turned around
+  int32_t in[4][4][4], out[4][4][4];
+  memcpy(in, v, sizeof in);
+  for (int k = 0; k < 4; k++) for (int s = 0; s < 4; s++) for (int i = 0; i < 4; i++) out[i][s][k] = in[k][s][i];
+  memcpy(v, out, sizeof out);
+}
+#endif
+#ifndef PICKS
+INLINE Vec v_widen8(const uint8_t *p) { // 16 bytes -> 16 lanes
+  int32_t w[16] __attribute__((aligned(64)));
+  for (int i = 0; i < 16; i++) w[i] = p[i];
+  return v_load(w);
+}
+INLINE Vec v_pick32(const int32_t *table, Vec index) { // of 32 lanes, those that 16 indices name
+  int32_t w[16] __attribute__((aligned(64)));
+  v_store(w, index);
+  for (int i = 0; i < 16; i++) w[i] = table[w[i]];
+  return v_load(w);
+}
+#endif
+INLINE Vec v_of_floats(VecF a) { Vec b; memcpy(&b, &a, sizeof b); return b; } // the same bits
+INLINE VecF f_of_bits(Vec a) { VecF b; memcpy(&b, &a, sizeof b); return b; }
+
 // F(1) F(2) ... for all numbers of vectors that a kernel holds at once, and a list of names.
 #if WIDEST == 8
 #define EACH_WIDTH(F) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8)

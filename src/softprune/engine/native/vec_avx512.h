@@ -1,6 +1,8 @@
 // AVX-512, with VNNI and VBMI where the compiler is told so: a vector is one register.
 #include <immintrin.h>
 #define WIDEST 8 // vectors that a kernel holds at once
+#define TURNS // v_transpose4 and v_turn32 are here
+#define PICKS // v_widen8 and v_pick32 are here
 #if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
 #define VARIANT "avx512vbmi"
 #elif defined(__AVX512VNNI__)
@@ -106,7 +108,6 @@ INLINE VecF f_load4(const float *a, const float *b, const float *c, const float 
   v = _mm512_insertf32x4(v, _mm_loadu_ps(c), 2);
   return _mm512_insertf32x4(v, _mm_loadu_ps(d), 3);
 }
-// 16 x 4 lanes of 32 bits -> 4 x 16.
 INLINE void v_transpose4(Vec v[4]) {
   const Vec index = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   UNROLL for (int i = 0; i < 4; i++) v[i] = _mm512_permutexvar_epi32(index, v[i]);
@@ -116,6 +117,16 @@ INLINE void v_transpose4(Vec v[4]) {
   v[1] = _mm512_shuffle_i32x4(a, c, 0xdd);
   v[2] = _mm512_shuffle_i32x4(b, d, 0x88);
   v[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
+}
+INLINE void v_turn32(Vec v[4]) {
+  Vec a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
+  Vec c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+  v[0] = _mm512_unpacklo_epi64(a, c), v[1] = _mm512_unpackhi_epi64(a, c);
+  v[2] = _mm512_unpacklo_epi64(b, d), v[3] = _mm512_unpackhi_epi64(b, d);
+}
+INLINE Vec v_widen8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p)); }
+INLINE Vec v_pick32(const int32_t *table, Vec index) {
+  return _mm512_permutex2var_epi32(v_load(table), index, v_load(table + 16));
 }
 INLINE Vec v_or(Vec a, Vec b) { return _mm512_or_si512(a, b); }
 INLINE Vec v_sll32(Vec a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }

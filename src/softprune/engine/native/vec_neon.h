@@ -126,10 +126,4 @@ INLINE VecF f_load4(const float *a, const float *b, const float *c, const float 
   VecF v = {{vld1q_f32(a), vld1q_f32(b), vld1q_f32(c), vld1q_f32(d)}};
   return v;
 }
-INLINE void v_transpose4(Vec v[4]) {
-  int32_t in[16][4], out[4][16];
-  memcpy(in, v, sizeof in);
-  for (int i = 0; i < 4; i++) for (int l = 0; l < 16; l++) out[i][l] = in[l][i];
-  memcpy(v, out, sizeof out);
-}
 #undef EACH

@@ -104,12 +104,6 @@ INLINE VecF f_load4(const float *a, const float *b, const float *c, const float 
   memcpy(v.f + 12, d, 16);
   return v;
 }
-INLINE void v_transpose4(Vec v[4]) {
-  int32_t in[16][4], out[4][16];
-  memcpy(in, v, sizeof in);
-  for (int i = 0; i < 4; i++) for (int l = 0; l < 16; l++) out[i][l] = in[l][i];
-  memcpy(v, out, sizeof out);
-}
 INLINE Vec v_or(Vec a, Vec b) { EACH(16) a.w[i] |= b.w[i]; return a; }
 INLINE Vec v_sll32(Vec a, int n) { EACH(16) a.w[i] = (int32_t)((uint32_t)a.w[i] << n); return a; }
 #undef EACH
