@@ -13,6 +13,7 @@ from softprune.engine import graph
 from softprune.engine.activations import FUNCTIONS
 from softprune.engine.graph import Activation, Graph, Operation
 from softprune.engine.quantized import Precision, Quantized, Scale, is_table, whole_layer, whole_layer16
+from softprune.engine.run_torch import compute
 
 
 def block_mask(shape: tuple[int, ...], sparsity: float, rows: int = 1, columns: int = 4) -> Tensor:
@@ -104,6 +105,8 @@ def run_floats(op: Operation, x: list[Tensor], activate: bool = True) -> Tensor:
         y = x[0].flatten(1)
     elif isinstance(op, graph.Softmax):
         y = x[0].softmax(op.dim)
+    elif isinstance(op, graph.Norm | graph.Attention):
+        y = compute(op, *x)
     else:
         y = x[0]
     return FUNCTIONS[getattr(op, "activation", Activation.NONE)](y) if activate else y

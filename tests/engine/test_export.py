@@ -24,7 +24,7 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]] 
     "resnet20": (models.resnet20, (1, 3, 8, 8), {"Convolution": 19, "Opaque": 2}),
     "digits": (models.digits_resnet, (1, 1, 8, 8), {"Convolution": 9, "Opaque": 0}),
     "mlp": (models.mlp, (3, 1, 16, 16), {"Linear": 3, "Pool": 1, "Flatten": 1, "Opaque": 0}),
-    "vit": (models.vit_digits, (1, 1, 8, 8), {"Linear": 17, "Opaque": 4 * 3 + 2, "Convolution": 1}),
+    "vit": (models.vit_digits, (1, 1, 8, 8), {"Linear": 17, "Norm": 9, "Opaque": 4 + 2, "Convolution": 1}),
     "encoder": (tokens, (1, 5, 16), {"Linear": 8}),
     "c2f": (C2f, (1, 3, 8, 8), {"Convolution": 4, "Add": 2, "Concat": 1}),
     "gated": (Gated, (1, 3, 9, 9), {"Convolution": 3, "Multiply": 1, "GlobalMean": 2, "Flatten": 1, "Opaque": 0}),

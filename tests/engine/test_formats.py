@@ -50,6 +50,25 @@ def weights(entries: Entries, channels: int, taps: int, block: int) -> torch.Ten
     return found
 
 
+def of_few(entries: Entries, like: torch.Tensor) -> torch.Tensor:
+    """The same back from steps of 16 rows."""
+    steps, taps = entries.steps, like.shape[2]
+    cut = [16 * steps, 20 * steps]
+    weight, index = entries.words[: cut[0]].view(steps, 16, 1), entries.words[cut[0] : cut[1]].view(-1, 16, 1)
+    first = entries.words[cut[1] :].view(torch.int16).long()
+    four = weight.view(torch.int8).float().view(steps, 16, 4)
+    place = index.view(torch.uint8).view(-1, 16, 4).transpose(1, 2).reshape(steps, 16).long() + first.view(-1, 1)
+    bundle = torch.repeat_interleave(torch.arange(len(entries.lengths)), entries.lengths.long())
+    found = torch.zeros(16 * len(entries.lengths), 4096, 4)
+    for lane in range(16):
+        found.index_put_((bundle * 16 + lane, place[:, lane]), four[:, lane], accumulate=True)
+    rows, channels = like.shape[:2]
+    groups = -(-channels // 4)
+    kept = found[:rows, : groups * taps].view(rows, groups, taps, 4).permute(0, 1, 3, 2).reshape(rows, -1, taps)
+    assert float(found.abs().sum()) == float(kept.abs().sum())
+    return kept[:, :channels]
+
+
 def dense(weight: torch.Tensor, groups: int) -> torch.Tensor:
     rows, each = weight.shape[:2]
     full = torch.zeros(rows, groups * each, weight[0, 0].numel())
@@ -76,6 +95,7 @@ def test_every_weight_is_kept(data: st.DataObject) -> None:
         found = weights(entries, groups * shape[1], taps, 4)
         assert torch.equal(found[: shape[0], : groups * shape[1]], right)
         assert not found[shape[0] :].any()
+    assert torch.equal(of_few(formats.int8(weight, groups, tuple(range(taps)), taps, Form(few=True)), right), right)
     for slices in {1, min(3, groups * shape[1])}:
         entries = formats.single(weight.float(), groups, tuple(range(taps)), taps, Form(slices=slices))
         assert entries.blocks == int((weight != 0).sum())

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine_networks import Builder, quantize, quantize16, run_floats
-from softprune.engine import build, graph, integers, native, run_integers
-from softprune.engine.choices import Choice, Choices
+from softprune.engine import build, graph, integers, native, run_integers, run_torch
+from softprune.engine.choices import Choice, Choices, candidates
 from softprune.engine.compiled import Compiled
 from softprune.engine.formats import Form
 from softprune.engine.graph import Activation
 from softprune.engine.lower import Native, sections
+from softprune.engine.quantize import quantize as quantize_
 from softprune.engine.quantized import Precision, Quantized
 
 FASTEST, *OTHERS = [variant.name for variant in build.available() if variant.name != "avxvnni"]
@@ -27,11 +28,17 @@ TABLES = (Activation.GELU, Activation.SILU, Activation.HARDSWISH, Activation.SIG
 EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def run(net: Quantized, x: Tensor, variant: str, threads: int = 1) -> dict[str, Tensor]:
-    """The outputs by the kernels; the network must be one section."""
+def run(net: Quantized, x: Tensor, variant: str, threads: int = 1, form: Form | None = None) -> dict[str, Tensor]:
+    """The outputs by the kernels; the network must be one section. ``form``: of all layers that can have it."""
     (section,) = sections(net, len(x))
     assert isinstance(section, Native)
-    compiled = Compiled(section, native.load(variant), threads)
+    choices = Choices(native.load(variant))
+    for draft in section.drafts if form else ():
+        possible = [choice for choice in candidates(draft, 1) if choice.form == form] if draft.entries else []
+        choices.best |= {choices.key(draft, threads): choice for choice in possible}
+    compiled = Compiled(section, native.load(variant), threads, choices)
+    if form:
+        assert any(entries.form == form for _, entries in compiled._chosen.values())
     shapes = [(len(x), *net.graph.shapes[name][1:]) for name in section.outputs]
     outputs = [torch.full(shape, -77.0) for shape in shapes]
     compiled.run([x], outputs)
@@ -134,6 +141,34 @@ def test_tokens(variant: str, data: st.DataObject) -> None:
     y = net.linear(y, shape[-1], residual="x")
     x = torch.randn(shape)
     same(quantize(net.graph(y, net.linear(y, draw(1, 20))), x, share=0.8), x, variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(data=st.data())
+def test_few_pixels(variant: str, data: st.DataObject) -> None:
+    """Lanes are rows: tokens, pixels, windows of several, rows that are no multiple of 16, layers in several parts."""
+
+    def draw(low: int, high: int) -> int:
+        return data.draw(st.integers(low, high))
+
+    torch.manual_seed(draw(0, 10**6))
+    sparsity = data.draw(st.sampled_from((0.0, 0.5, 0.9, 1.0)))
+    activation = data.draw(st.sampled_from(CLAMPS + TABLES))
+    if data.draw(st.booleans()):
+        net = Builder((draw(1, 2), 3 * draw(1, 60), draw(1, 2), 1), sparsity=sparsity, rows=draw(1, 2))
+        y = net.conv("x", 3 * draw(1, 60), (1, 1), activation=activation, groups=data.draw(st.sampled_from((1, 3))))
+        y = net.conv(y, net.shapes["x"][1], (3, 1), residual="x", padding=(0, 0, 1, 1))
+        y = net.add(graph.Flatten("flat", (y,)))
+    else:
+        batch, tokens = data.draw(st.sampled_from(((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1))))
+        net = Builder((batch, tokens, draw(1, 300)), sparsity=sparsity, rows=draw(1, 2))
+        y = net.linear("x", draw(1, 90), activation=activation)
+        y = net.linear(y, net.shape[-1], residual="x")
+    quantized = quantize(net.graph(net.linear(y, draw(1, 40))), x := torch.randn(net.shape), share=0.8)
+    found = run(quantized, x, variant, draw(1, 3), Form(few=True))
+    for name, right in expect(quantized, x).items():
+        assert torch.equal(found[name], right), name
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -259,6 +294,72 @@ def test_every_choice_is_right(variant: str, precision: Precision) -> None:
             else:
                 for name, found in zip(section.outputs, outputs, strict=True):
                     assert torch.equal(found, right[name]), (form, piece)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(data=st.data())
+def test_what_lies_between_the_layers_of_a_transformer(variant: str, data: st.DataObject) -> None:
+    """Norms, attention and sums in fp32, for any number of tokens, images, heads and channels of a head."""
+
+    def draw(low: int, high: int) -> int:
+        return data.draw(st.integers(low, high))
+
+    torch.manual_seed(draw(0, 10**6))
+    tokens, heads, each = data.draw(st.sampled_from((1, 2, 5, 16, 33, 130))), draw(1, 3), draw(1, 9)
+    net = Builder((draw(1, 5), tokens, width := heads * each))
+    normed = net.add(graph.Norm("norm", ("x",), torch.randn(width), torch.randn(width), 1e-5))
+    packed = net.linear(normed, 3 * width, sparsity=0.0)
+    seen = None
+    if data.draw(st.booleans()):
+        seen = torch.rand(tokens, tokens) < 0.5
+        seen |= torch.eye(tokens, dtype=torch.bool)
+    channels = torch.randperm(3 * width).view(3, heads, each)
+    looked = net.add(graph.Attention("look", (packed,), channels, draw(1, 9) / 9, seen))
+    total = net.add(graph.Add("total", ("x", looked), data.draw(st.sampled_from(CLAMPS))))
+    made = net.graph(normed, looked, total)
+    x = torch.randn(net.shape)
+    net64 = run_torch.to(made, torch.float64)
+    found = run(Quantized(made, {}, {}, Precision.FP32), x, variant, draw(1, 3))
+    for name, right in zip(made.outputs, run_torch.run(net64, x.double()), strict=True):
+        torch.testing.assert_close(found[name].double(), right, rtol=1e-4, atol=1e-5)
+
+
+def test_large_products_do_not_overflow() -> None:
+    """Softmax takes off the largest product first, and what is far below it counts nothing."""
+    net = Builder((1, 4, 2))
+    packed = net.linear("x", 6, sparsity=0.0)
+    net.add(graph.Attention("look", (packed,), torch.arange(6).view(3, 1, 2), 1e4))
+    made = net.graph("look")
+    x = torch.randn(1, 4, 2) * 10
+    found = run(Quantized(made, {}, {}, Precision.FP32), x, FASTEST)["look"]
+    (right,) = run_torch.run(run_torch.to(made, torch.float64), x.double())
+    torch.testing.assert_close(found.double(), right, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("batch", [1, 3, 17])
+def test_sums_of_a_transformer_stay_in_floats(variant: str, batch: int) -> None:
+    """A norm whose value both a layer and a sum read: the layer rounds it, the sum does not. A norm of bytes."""
+    torch.manual_seed(batch)
+    net = Builder((batch, 9, 12), sparsity=0.3)
+    h = net.add(graph.Norm("norm", ("x",), torch.randn(12), torch.randn(12), 1e-5))
+    y = net.linear(h, 20, activation=Activation.GELU)
+    again = net.add(graph.Norm("again", (y,), torch.rand(20), torch.zeros(20), 1e-5))
+    out = net.linear(again, 12)
+    total = net.add(graph.Add("total", (h, out)))
+    made = net.graph(total)
+    x = torch.randn(net.shape)
+    quantized = quantize_(made, x, Precision.INT8)
+    assert {"norm", "again", "total", out} <= quantized.floats
+    assert y not in quantized.floats
+    found = run(quantized, x, variant)[total]
+    values = run_integers.run(quantized, x, fallback=run_torch.compute)
+    unit = float(quantized.layers[out].real.abs().max()) * 127  # type: ignore[union-attr]
+    assert float((found - values[total]).abs().max()) <= unit  # a rounding that fell to the other side
+    assert float((found != values[total]).float().mean()) < 0.5
+    exact = run_torch.run(made, x)[0]
+    assert float((found - exact).norm() / exact.norm()) < 0.02
 
 
 def test_the_fastest_variant_is_loaded() -> None:

@@ -70,6 +70,17 @@ static Vec transposed(Vec x, Vec y, Vec z) {
   v_transpose4(v);
   return v_sub16(v_add32(v[0], v_sll16(v[1], 3)), v_add16(v[2], v_sll32(v[3], 5)));
 }
+static Vec turned(Vec x, Vec y, Vec z) {
+  Vec v[4] = {x, y, z, v_add16(x, z)};
+  v_turn32(v);
+  return v_sub16(v_add32(v[0], v_sll16(v[1], 3)), v_add16(v[2], v_sll32(v[3], 5)));
+}
+static Vec picked(Vec x, Vec y, Vec index) {
+  _Alignas(64) int32_t table[32];
+  v_store(table, x);
+  v_store(table + 16, y);
+  return v_pick32(table, index);
+}
 static Vec q15(Vec x) { return v_max16(x, v_set16(-32767)); } // a factor that is never -32768
 static VecF small(VecF f) { return f_min(f_max(f, f_set(-30000.0f)), f_set(30000.0f)); }
 
@@ -81,6 +92,7 @@ int main(void) {
   CHECK("or", v_or(x, y))
   CHECK("sra32", v_sra32(x, (int)(n & 31)))
   CHECK("sll32", v_sll32(x, (int)(n & 31)))
+  CHECK("srl32", v_srl32(x, (int)(n & 31)))
   CHECK("packs32", v_packs32(x, y))
   CHECK("unpacklo16", v_unpacklo16(x, y))
   CHECK("unpackhi16", v_unpackhi16(x, y))
@@ -103,6 +115,9 @@ int main(void) {
   CHECK("permute16", v_permute16(x, n, indices(y, 32, 2), z))
   CHECK("mask32", v_mask32(n, x))
   CHECK("transpose4", transposed(x, y, z))
+  CHECK("turn32", turned(x, y, z))
+  CHECK("pick32", picked(x, y, z))
+  CHECK("bits", v_of_floats(f_of_bits(v_of_floats(f))))
   CHECK("set", v_add16(v_add16(v_set8((uint8_t)n), v_set16((int16_t)n)), v_add16(v_set32((int32_t)n), v_set128(turn4x4))))
   CHECK("float add", f_add(f, g))
   CHECK("float mul", f_mul(f, g))

@@ -294,16 +294,19 @@ class Compiled:
             self.library.run(self._region_array, self.steps, buffers, pool)
 
     def times(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], runs: int) -> dict[str, float]:
-        """The least CPU time by operation, on one thread; a chain's names are put together."""
+        """The least CPU time by operation, on one thread. Names of chains that share one are together."""
         with self._workspace() as workspace:
             buffers = self._buffers(workspace, [*inputs, *outputs])
             least = self.library.time(self._region_array, self.steps, buffers, runs)
-        found: dict[str, float] = {}
+        found: list[tuple[list[str], float]] = []
         for head in self._heads():
-            names = dict.fromkeys(d.name for d in self.drafts[head : head + 1 + self.chain[head]])
-            key = " + ".join(names)
-            found[key] = found.get(key, 0.0) + least[head]
-        return found
+            names, seconds = [d.name for d in self.drafts[head : head + 1 + self.chain[head]]], least[head]
+            shared = [other for other in found if not set(names).isdisjoint(other[0])]
+            for other in shared:
+                found.remove(other)
+                names, seconds = other[0] + names, other[1] + seconds
+            found.append((names, seconds))
+        return {" + ".join(dict.fromkeys(names)): seconds for names, seconds in found}
 
     def notes(self) -> list[Note]:
         """What was decided for every step, in the order in which they run."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 VECTOR = 64  # bytes
-ROWS, PLACES = 16, 32  # of a step for few pixels; as in native/few8.c
+ROWS, PLACES, TOGETHER = 16, 32, 4  # of steps for few pixels; as in native/few8.c
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """``words`` int32; ``lengths``: entries of each row (of each pair: of both, of the first, of the second row; of 16
-    rows: steps of each group of places)."""
+    """``words`` int32; ``lengths``: entries of each row (of each pair: of both, of the first, of the second row; steps
+    of each 16 rows)."""
 
     words: Tensor
     lengths: Tensor
@@ -42,7 +42,7 @@ class Entries:
         """Cut the rows into parts of like cost: entry, length, first row, last row of each, slice by slice."""
         span, weights = (2, [3, 2, 2]) if self.form.paired else (1, [2])
         if self.form.few:
-            span, weights = ROWS, [1] * (len(self.lengths) // -(-self.rows // ROWS))
+            span, weights = ROWS, [1]
         per = len(weights)
         sizes = self.lengths.view(self.form.slices, -1, per).long()
         words = sizes @ torch.tensor(weights)
@@ -123,21 +123,26 @@ def places(weight: Tensor, groups: int, taps: int) -> int:
 
 
 def _few8(weight: Tensor, groups: int, taps: int, rows: int) -> Entries:
-    """For native/few8.c: all weights, step by step, then all indices; ``lengths``: steps of each group of places."""
+    """For native/few8.c: all weights, step by step, then all indices, then all first places."""
     row, offset, word = _blocks8(weight, groups, tuple(range(taps)), taps)
     place = offset // VECTOR
     many, bundles = places(weight, groups, taps) // PLACES, -(-rows // ROWS)
-    line = row * many + place // PLACES  # of one row in one group of places
+    line = row * many + place // PLACES  # of one row, those of 32 places
     counts = torch.bincount(line, minlength=bundles * ROWS * many)
-    steps = counts.view(bundles, ROWS, many).amax(1).flatten()
-    begin = steps.cumsum(0) - steps
+    steps = counts.view(bundles, ROWS, many).amax(1)
+    lengths = -(-steps.sum(1) // TOGETHER) * TOGETHER
+    begin = (lengths.cumsum(0) - lengths).view(-1, 1) + steps.cumsum(1) - steps
     rank = torch.arange(len(line)) - (counts.cumsum(0) - counts)[line]
-    at = (begin[row // ROWS * many + place // PLACES] + rank) * ROWS + row % ROWS
-    weights = torch.zeros(int(steps.sum()) * ROWS, dtype=torch.int32)
-    indices = torch.zeros(len(weights), dtype=torch.uint8)
-    weights[at], indices[at] = word, (place % PLACES).to(torch.uint8)
-    words = torch.cat([weights, indices.view(torch.int32)])
-    return Entries(words, steps.to(torch.int32), rows, Form(few=True), len(row), int(steps.sum()))
+    step = begin[row // ROWS, place // PLACES] + rank
+    total = int(lengths.sum())
+    weights = torch.zeros(total, ROWS, dtype=torch.int32)
+    indices = torch.zeros(total, ROWS, dtype=torch.uint8)
+    first = torch.zeros(total, dtype=torch.int16)
+    weights[step, row % ROWS], indices[step, row % ROWS] = word, (place % PLACES).to(torch.uint8)
+    first[step] = (place // PLACES * PLACES).to(torch.int16)
+    together = indices.view(-1, TOGETHER, ROWS).transpose(1, 2).flatten().view(torch.int32)  # one byte of each step
+    words = torch.cat([weights.flatten(), together, first.view(torch.int32)])
+    return Entries(words, lengths.to(torch.int32), rows, Form(few=True), len(row), total)
 
 
 def single(weight: Tensor, groups: int, taps: tuple[int, ...], packed: int, form: Form = ONE) -> Entries:

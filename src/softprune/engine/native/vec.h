@@ -41,15 +41,10 @@ INLINE void v_turn32(Vec v[4]) { // 4 x 4 lanes of 32 bits in each 16 bytes, tur
 }
 #endif
 #ifndef PICKS
-INLINE Vec v_widen8(const uint8_t *p) { // 16 bytes -> 16 lanes
-  int32_t w[16] __attribute__((aligned(64)));
-  for (int i = 0; i < 16; i++) w[i] = p[i];
-  return v_load(w);
-}
-INLINE Vec v_pick32(const int32_t *table, Vec index) { // of 32 lanes, those that 16 indices name
+INLINE Vec v_pick32(const int32_t *table, Vec index) { // of 32 lanes, those that the lowest 5 bits of the indices name
   int32_t w[16] __attribute__((aligned(64)));
   v_store(w, index);
-  for (int i = 0; i < 16; i++) w[i] = table[w[i]];
+  for (int i = 0; i < 16; i++) w[i] = table[w[i] & 31];
   return v_load(w);
 }
 #endif

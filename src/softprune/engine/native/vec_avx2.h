@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #define WIDEST 4 // vectors that a kernel holds at once
 #define VARIANT "avx2"
-#define PICKS // v_widen8 and v_pick32 are here
+#define PICKS // v_pick32 is here
 typedef struct { __m256i a, b; } Vec;
 typedef struct { __m256 a, b; } VecF;
 
@@ -57,6 +57,7 @@ INLINE Vec v_sra32(Vec x, int32_t n) {
   __m128i count = _mm_cvtsi32_si128(n);
   return v_of(_mm256_sra_epi32(x.a, count), _mm256_sra_epi32(x.b, count));
 }
+INLINE Vec v_srl32(Vec x, int n) { return v_of(_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)); }
 INLINE Vec v_sll16(Vec x, int n) { return v_of(_mm256_slli_epi16(x.a, n), _mm256_slli_epi16(x.b, n)); }
 INLINE Vec v_lookup8(const uint8_t *table, Vec x) {
   uint8_t b[64];
@@ -108,10 +109,10 @@ INLINE VecF f_load4(const float *a, const float *b, const float *c, const float 
   return f_of(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(a)), _mm_loadu_ps(b), 1),
               _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(c)), _mm_loadu_ps(d), 1));
 }
-INLINE __m256i wide8(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
-INLINE Vec v_widen8(const uint8_t *p) { return v_of(wide8(p), wide8(p + 8)); }
 INLINE Vec v_pick32(const int32_t *table, Vec i) {
-  return v_of(_mm256_i32gather_epi32(table, i.a, 4), _mm256_i32gather_epi32(table, i.b, 4));
+  const __m256i low = _mm256_set1_epi32(31);
+  return v_of(_mm256_i32gather_epi32(table, _mm256_and_si256(i.a, low), 4),
+              _mm256_i32gather_epi32(table, _mm256_and_si256(i.b, low), 4));
 }
 INLINE Vec v_or(Vec x, Vec y) { return v_of(_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)); }
 INLINE Vec v_sll32(Vec x, int n) { return v_of(_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)); }

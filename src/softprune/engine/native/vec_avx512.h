@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #define WIDEST 8 // vectors that a kernel holds at once
 #define TURNS // v_transpose4 and v_turn32 are here
-#define PICKS // v_widen8 and v_pick32 are here
+#define PICKS // v_pick32 is here
 #if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
 #define VARIANT "avx512vbmi"
 #elif defined(__AVX512VNNI__)
@@ -39,6 +39,7 @@ INLINE Vec v_dot(Vec sum, Vec u8, Vec s8) {
 }
 #endif
 INLINE Vec v_add32(Vec a, Vec b) { return _mm512_add_epi32(a, b); }
+INLINE Vec v_srl32(Vec a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
 INLINE Vec v_sra32(Vec a, int32_t n) { return _mm512_srav_epi32(a, _mm512_set1_epi32(n)); }
 INLINE Vec v_packs32(Vec a, Vec b) { return _mm512_packs_epi32(a, b); }
 INLINE Vec v_unpacklo16(Vec a, Vec b) { return _mm512_unpacklo_epi16(a, b); }
@@ -124,7 +125,6 @@ INLINE void v_turn32(Vec v[4]) {
   v[0] = _mm512_unpacklo_epi64(a, c), v[1] = _mm512_unpackhi_epi64(a, c);
   v[2] = _mm512_unpacklo_epi64(b, d), v[3] = _mm512_unpackhi_epi64(b, d);
 }
-INLINE Vec v_widen8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p)); }
 INLINE Vec v_pick32(const int32_t *table, Vec index) {
   return _mm512_permutex2var_epi32(v_load(table), index, v_load(table + 16));
 }

@@ -68,6 +68,10 @@ INLINE Vec v_mulhi_u16(Vec x, Vec y) {
   return z;
 }
 INLINE Vec v_sra32(Vec x, int32_t n) { EACH x.r[i] = U8(vshlq_s32(S32(x.r[i]), vdupq_n_s32(-n))); return x; }
+INLINE Vec v_srl32(Vec x, int n) {
+  EACH x.r[i] = vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(x.r[i]), vdupq_n_s32(-n)));
+  return x;
+}
 INLINE Vec v_sll32(Vec x, int n) { EACH x.r[i] = U8(vshlq_s32(S32(x.r[i]), vdupq_n_s32(n))); return x; }
 INLINE Vec v_sll16(Vec x, int n) { EACH x.r[i] = U8(vshlq_s16(S16(x.r[i]), vdupq_n_s16((int16_t)n))); return x; }
 INLINE Vec v_lookup8(const uint8_t *table, Vec x) {

@@ -27,6 +27,7 @@ INLINE Vec v_dot(Vec s, Vec x, Vec y) {
   return s;
 }
 INLINE Vec v_add32(Vec a, Vec b) { EACH(16) a.w[i] = (int32_t)((uint32_t)a.w[i] + (uint32_t)b.w[i]); return a; }
+INLINE Vec v_srl32(Vec a, int n) { EACH(16) a.w[i] = (int32_t)((uint32_t)a.w[i] >> n); return a; }
 INLINE Vec v_sra32(Vec a, int32_t n) { EACH(16) a.w[i] >>= n; return a; }
 INLINE Vec v_packs32(Vec a, Vec b) {
   Vec c;
