@@ -5,6 +5,14 @@
 #include <stdlib.h>
 
 #define SPINS 2000 // then a waiting thread lets others run
+#define AWAKE 1000 // pauses, some tens of microseconds, for which a thread looks out for work before it sleeps
+#if defined(__x86_64__)
+#define PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define PAUSE() __asm__ volatile("isb")
+#else
+#define PAUSE() sched_yield()
+#endif
 
 struct Pool {
   pthread_mutex_t lock;
@@ -12,8 +20,9 @@ struct Pool {
   Barrier barrier;
   Work *work;
   void *data;
-  long round; // how many runs were begun
-  int threads, busy, stop;
+  atomic_long round; // how many runs were begun
+  atomic_int busy;
+  int threads, stop;
   pthread_t ids[];
 };
 typedef struct { Pool *pool; int thread; } Seat;
@@ -43,6 +52,9 @@ static void *sit(void *argument) {
     pool->work(pool->data, seat.thread, pool->threads, &pool->barrier);
     pthread_mutex_lock(&pool->lock);
     if (--pool->busy == 0) pthread_cond_signal(&pool->end);
+    pthread_mutex_unlock(&pool->lock);
+    for (int spin = 0; spin < AWAKE && pool->round == done; spin++) PAUSE();
+    pthread_mutex_lock(&pool->lock);
   }
   pthread_mutex_unlock(&pool->lock);
   return 0;
@@ -79,6 +91,7 @@ void pool_run(Pool *pool, Work *work, void *data) {
   pthread_cond_broadcast(&pool->start);
   pthread_mutex_unlock(&pool->lock);
   work(data, 0, pool->threads, &pool->barrier);
+  for (int spin = 0; spin < AWAKE && pool->busy; spin++) PAUSE();
   pthread_mutex_lock(&pool->lock);
   while (pool->busy) pthread_cond_wait(&pool->end, &pool->lock);
   pthread_mutex_unlock(&pool->lock);
