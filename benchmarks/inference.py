@@ -82,7 +82,7 @@ def candidates(case: Case, batch: int, dense: bool) -> Iterator[tuple[Candidate,
                 yield Candidate(f"{precision} {pattern}, {level:.0%}", Engine(precision), work), sparsity
 
 
-def rows(name: str, measured: Comparison, sparsities: dict[str, float], clock: str) -> Iterator[Row]:
+def rows(name: str, measured: Comparison, sparsities: dict[str, float], clock: str, where: str) -> Iterator[Row]:
     times = measured.timings
     for candidate, error in measured.errors.items():
         ratios = [
@@ -93,7 +93,7 @@ def rows(name: str, measured: Comparison, sparsities: dict[str, float], clock: s
         yield Row(
             *(name, measured.batch, measured.threads, candidate, sparsities[candidate]),
             *(1000 * times.typical(candidate), median[0], low[0], high[0], median[1], low[1], high[1], error),
-            *(len(times.seconds[candidate]), clock, times.others or 0.0, machine(), torch.__version__),
+            *(len(times.seconds[candidate]), clock, times.others or 0.0, where, torch.__version__),
         )
 
 
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--dense", action="store_true", help="the rivals alone")
     parser.add_argument("--cpu-time", action="store_true", help="on a machine that others use; one thread only")
+    parser.add_argument("--machine", default=machine(), help="what tables call it: some CPUs do not tell which they are")
     parser.add_argument("--tables", action="store_true", help="measure nothing, print what is there")
     parser.add_argument("--out", type=Path, default=ROWS)
     options = parser.parse_args()
@@ -160,7 +161,8 @@ def main() -> None:
             measured = compare(list(found), options.threads, rounds=options.rounds, clock=clock)
             sparsities = {candidate.name: sparsity for candidate, sparsity in found.items()}
             for one in measured:
-                write(options.out, list(rows(name, one, sparsities, "cpu" if options.cpu_time else "wall")))
+                kind = "cpu" if options.cpu_time else "wall"
+                write(options.out, list(rows(name, one, sparsities, kind, options.machine)))
                 print(f"{name}: {one}\n", flush=True)
             print("\n".join(unmeasured(measured)), flush=True)
     print(markdown([row for row in read(options.out) if row.network in options.networks]))
