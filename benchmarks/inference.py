@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--dense", action="store_true", help="the rivals alone")
     parser.add_argument("--cpu-time", action="store_true", help="on a machine that others use; one thread only")
-    parser.add_argument("--machine", default=machine(), help="what tables call it: some CPUs do not tell which they are")
+    parser.add_argument("--machine", default=machine(), help="its name in tables; the CPU's own, if it is not given")
     parser.add_argument("--tables", action="store_true", help="measure nothing, print what is there")
     parser.add_argument("--out", type=Path, default=ROWS)
     options = parser.parse_args()
