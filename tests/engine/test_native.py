@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine_networks import Builder, quantize, quantize16, run_floats
 from softprune.engine import build, graph, integers, native, run_integers, run_torch
+from softprune.engine.activations import FUNCTIONS
 from softprune.engine.choices import Choice, Choices, candidates
 from softprune.engine.compiled import Compiled
 from softprune.engine.formats import Form
@@ -212,8 +213,8 @@ def test_what_is_no_number_becomes_the_smallest(variant: str) -> None:
     assert run(quantized, bad, variant)["out"][0, 0, 0, 0] == run(quantized, x.fill_(-9), variant)["out"].min()
 
 
-def small_net(data: st.DataObject, sparsity: float) -> tuple[Builder, list[str]]:
-    """Layers, pools, sums and means, of any shape."""
+def small_net(data: st.DataObject, activations: tuple[Activation, ...] = CLAMPS) -> tuple[Builder, list[str]]:
+    """Layers, pools, sums and means, of any shape and any sparsity."""
 
     def draw(low: int, high: int) -> int:
         return data.draw(st.integers(low, high))
@@ -222,11 +223,12 @@ def small_net(data: st.DataObject, sparsity: float) -> tuple[Builder, list[str]]
     groups = data.draw(st.sampled_from((1, 1, 2)))
     kernel, stride, dilation = ((draw(1, 3), draw(1, 2)) for _ in range(3))
     size = [draw(d * (k - 1) + 2, 20) for d, k in zip(dilation, kernel, strict=True)]
+    sparsity = data.draw(st.sampled_from((0.0, 0.5, 0.9, 1.0)))
     net = Builder((draw(1, 5), groups * draw(1, 5), *size), sparsity=sparsity, columns=1)
     options = {"stride": stride, "dilation": dilation, "groups": groups, "padding": tuple(draw(0, 2) for _ in range(4))}
-    y = net.conv("x", groups * draw(1, 5), kernel, activation=data.draw(st.sampled_from(CLAMPS)), **options)
-    z = net.conv(y, net.shapes[y][1], residual=y, activation=data.draw(st.sampled_from(CLAMPS)))
-    total = net.add(graph.Add("total", (y, z), data.draw(st.sampled_from(CLAMPS))))
+    y = net.conv("x", groups * draw(1, 5), kernel, activation=data.draw(st.sampled_from(activations)), **options)
+    z = net.conv(y, net.shapes[y][1], residual=y, activation=data.draw(st.sampled_from(activations)))
+    total = net.add(graph.Add("total", (y, z), data.draw(st.sampled_from(activations))))
     largest = net.add(graph.Pool("largest", (total,), True, (2, 2), (2, 1), (1, 1, 1, 0)))
     mean = net.add(graph.Pool("mean", (total,), False, (2, 2), (1, 2), (0, 1, 1, 1)))
     flat = net.add(graph.Flatten("flat", (net.add(graph.GlobalMean("everything", (total,))),)))
@@ -237,7 +239,7 @@ def small_net(data: st.DataObject, sparsity: float) -> tuple[Builder, list[str]]
 @EXAMPLES
 @given(data=st.data())
 def test_int16(variant: str, data: st.DataObject) -> None:
-    net, outputs = small_net(data, data.draw(st.sampled_from((0.0, 0.5, 0.9, 1.0))))
+    net, outputs = small_net(data)
     x = torch.randn(net.shape)
     same(quantize16(net.graph(*outputs), x), x * data.draw(st.sampled_from((1, 1, 5))), variant)
 
@@ -246,7 +248,7 @@ def test_int16(variant: str, data: st.DataObject) -> None:
 @EXAMPLES
 @given(data=st.data())
 def test_fp32(variant: str, data: st.DataObject) -> None:
-    net, outputs = small_net(data, data.draw(st.sampled_from((0.0, 0.5, 0.9, 1.0))))
+    net, outputs = small_net(data, tuple(Activation))
     x = torch.randn(net.shape)
     found = run(Quantized(net.graph(*outputs), {}, {}, Precision.FP32), x, variant)
     values = {"x": x.double()}
@@ -255,6 +257,18 @@ def test_fp32(variant: str, data: st.DataObject) -> None:
         values[op.name] = run_floats(exact, [values[name] for name in op.inputs])
     for name in outputs:
         torch.testing.assert_close(found[name].double(), values[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("activation", Activation)
+def test_activations_in_fp32_are_as_exact_as_floats(variant: str, activation: Activation) -> None:
+    net = Builder((1, 1, 1, 36_001))
+    made = net.graph(net.add(graph.Apply("out", ("x",), activation)))
+    for most in (0.01, 5.0, 90.0, 1e4):
+        x = torch.linspace(-most, most, 36_001).view(net.shape)
+        found = run(Quantized(made, {}, {}, Precision.FP32), x, variant)["out"].double()
+        exact = FUNCTIONS[activation](x.double())
+        assert ((found - exact).abs() <= 3e-7 * x.abs().clamp_min(1)).all(), (most, float((found - exact).abs().max()))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

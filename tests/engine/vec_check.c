@@ -121,6 +121,7 @@ int main(void) {
   CHECK("set", v_add16(v_add16(v_set8((uint8_t)n), v_set16((int16_t)n)), v_add16(v_set32((int32_t)n), v_set128(turn4x4))))
   CHECK("float add", f_add(f, g))
   CHECK("float mul", f_mul(f, g))
+  CHECK("float div", f_div(f, f_max(g, f_set(0.25f))))
   CHECK("float max", f_max(f, g))
   CHECK("float min", f_min(f, g))
   CHECK("float of32", f_of32(x))

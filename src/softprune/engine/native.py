@@ -21,7 +21,7 @@ from softprune.errors import ArgumentError
 KINDS = (
     "sparse8", "depthwise8", "maxpool8", "globalmean8", "add8", "multiply8", "table8", "input8", "output8",
     "sparse16", "maxpool16", "globalmean16", "add16", "input16", "output16",
-    "sparse32", "maxpool32", "globalmean32", "add32", "input32", "output32",
+    "sparse32", "maxpool32", "globalmean32", "act32", "input32", "output32",
     "few8", "bytes32", "floats8", "norm32", "attention32",
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from softprune.engine import formats, steps_tokens
 from softprune.engine.graph import (
     Activation,
     Add,
+    Apply,
     Attention,
     Convolution,
     GlobalMean,
@@ -21,7 +22,6 @@ from softprune.engine.graph import (
     Operation,
     Pool,
 )
-from softprune.engine.quantized import is_table
 from softprune.engine.steps import (
     Dialect,
     Draft,
@@ -36,7 +36,7 @@ from softprune.engine.steps import (
     window_of,
     window_of_layer,
 )
-from softprune.engine.steps_tokens import limits
+from softprune.engine.steps_tokens import curve, limits
 from softprune.engine.windows import Shape, program
 
 
@@ -50,27 +50,25 @@ class Floats(Dialect):
         return True
 
     def knows(self, op: Operation) -> bool:
-        if is_table(getattr(op, "activation", Activation.NONE)):
-            return False
         if isinstance(op, Convolution | Linear):
             return self.layer(op)
         shapes = self.net.graph.shapes
         if isinstance(op, Add):
             return shapes[op.inputs[0]] == shapes[op.inputs[1]]
-        return isinstance(op, Pool | GlobalMean | Norm | Attention)
+        return isinstance(op, Apply | Pool | GlobalMean | Norm | Attention)
 
     def drafts(self, op: Operation, value: Find) -> list[Draft]:
         x, y = value(op.inputs[0]), value(op.name)
         if isinstance(op, Convolution | Linear):
             shape, groups, weight = window_of_layer(op, x)
             r = value(op.inputs[1]).name if len(op.inputs) > 1 else None
-            return [_sparse(op.name, op.weight.view(weight), op.bias, shape, groups, limits(op.activation), x, y, r)]
+            return [_sparse(op.name, op.weight.view(weight), op.bias, shape, groups, op.activation, x, y, r)]
         if isinstance(op, Pool):
             shape = Shape(op.kernel, op.stride, op.padding)
             if not op.largest:
                 mean = torch.full((x.channels, 1, *op.kernel), 1.0 / math.prod(op.kernel))
                 bias = torch.zeros(x.channels)
-                return [_sparse(op.name, mean, bias, shape, x.channels, limits(Activation.NONE), x, y, None)]
+                return [_sparse(op.name, mean, bias, shape, x.channels, Activation.NONE, x, y, None)]
             window = program(x.grid, y.grid, shape)
             numbers = {"inputs": x.deep, "taps": len(window.taps), "fill": _bits(-math.inf)}
             taps = torch.tensor(window.taps, dtype=torch.int32)
@@ -101,8 +99,8 @@ class Floats(Dialect):
             return [steps_tokens.norm(op, x, y)]
         if isinstance(op, Attention):
             return [steps_tokens.attention(op, x, y)]
-        assert isinstance(op, Add)
-        return [steps_tokens.add(op, x, value(op.inputs[1]), y)]
+        assert isinstance(op, Add | Apply)
+        return [steps_tokens.act(op, x, value(op.inputs[1]) if isinstance(op, Add) else None, y)]
 
     def enter(self, user: str, y: Value, shape: tuple[int, ...], name: str) -> Draft:
         numbers, arrays = elements(y.grid, shape, 0)
@@ -124,12 +122,13 @@ def _sparse(
     bias: Tensor,
     shape: Shape,
     groups: int,
-    limits: tuple[float, float],
+    activation: Activation,
     x: Value,
     y: Value,
     r: str | None,
 ) -> Draft:
     window = window_of(x, y.grid, shape)
+    low, high = map(_bits, limits(activation))
     return Draft(
         name,
         "sparse32",
@@ -137,7 +136,7 @@ def _sparse(
         y.name,
         x.name,
         r,
-        numbers={"inputs": x.deep, "low": _bits(limits[0]), "high": _bits(limits[1])},
+        numbers={"inputs": x.deep, "low": low, "high": high, "other": curve(activation)},
         arrays={"real": bias.float()},
         window=window,
         entries=partial(formats.single, weight.float(), groups, *taps_of(window, x)),

@@ -81,7 +81,7 @@ class Bytes(Dialect):
         if isinstance(op, Attention):
             return [steps_tokens.attention(op, x, y)]
         if isinstance(op, Add) and element is Element.FLOATS:
-            return [steps_tokens.add(op, x, others[0], y)]
+            return [steps_tokens.act(op, x, others[0], y)]
         if isinstance(op, Convolution | Linear):
             r = others[0].name if others else None
             return [_layer(op, self.net.layers[op.name], x, y, r, scale[op.inputs[0]].zero)]

@@ -8,23 +8,34 @@ import torch
 from torch import Tensor
 
 from softprune.engine.formats import VECTOR
-from softprune.engine.graph import Activation, Add, Attention, Norm
+from softprune.engine.graph import Activation, Add, Apply, Attention, Norm
 from softprune.engine.grids import MOST, Grid
 from softprune.engine.quantized import Scale
 from softprune.engine.steps import Draft, Value
 
 QUERIES = 4  # vectors at once, at most; as in native/tokens32.c
+CURVES = (  # as in native/curves.h
+    *(Activation.NONE, Activation.GELU, Activation.GELU_TANH, Activation.SILU, Activation.HARDSWISH),
+    *(Activation.HARDSIGMOID, Activation.SIGMOID, Activation.TANH),
+)
 
 
-def add(op: Add, x: Value, r: Value, y: Value) -> Draft:
+def act(op: Add | Apply, x: Value, r: Value | None, y: Value) -> Draft:
+    """An activation of x, or of x + r."""
+    numbers = {"inputs": x.deep, "other": curve(op.activation)}
     arrays = {"real": torch.tensor(limits(op.activation))}
-    return Draft(op.name, "add32", y.grid, y.name, x.name, r.name, numbers={"inputs": x.deep}, arrays=arrays)
+    return Draft(op.name, "act32", y.grid, y.name, x.name, r.name if r else None, numbers=numbers, arrays=arrays)
 
 
 def limits(activation: Activation) -> tuple[float, float]:
-    """The clamp that is ReLU or ReLU6, or no activation."""
-    low = -math.inf if activation is Activation.NONE else 0.0
-    return low, 6.0 if activation is Activation.RELU6 else math.inf
+    """The clamp that is ReLU or ReLU6; none for the others."""
+    clamps = {Activation.RELU: (0.0, math.inf), Activation.RELU6: (0.0, 6.0)}
+    return clamps.get(activation, (-math.inf, math.inf))
+
+
+def curve(activation: Activation) -> int:
+    """What the kernels call it; 0 for clamps."""
+    return CURVES.index(activation) if activation in CURVES else 0
 
 
 def norm(op: Norm, x: Value, y: Value) -> Draft:

@@ -1,4 +1,5 @@
 // Sparse convolution in fp32 without any pattern: an entry is one weight. A lane is one channel of one pixel.
+#include "curves.h"
 #include "pack.h"
 
 INLINE float float_of(int32_t bits) { float f; memcpy(&f, &bits, 4); return f; }
@@ -33,6 +34,7 @@ INLINE void rows(const int P, const Step *s, const Part *part, const uint8_t *x,
       }
       f_store(y + BYTES * p, a[0][p]);
     }
+    if (ends && s->other) bend(s->other, y, P);
     y += (size_t)s->y.vectors * BYTES;
     if (r) r += (size_t)s->r.vectors * BYTES;
   }

@@ -67,7 +67,7 @@ typedef struct { uint8_t *const *buffers; int32_t group, thread, groups; } Job;
 typedef void Kernel(const Step *, const Job *, int panel, int part);
 Kernel sparse8, depthwise8, maxpool8, globalmean8, add8, multiply8, table8, input8, output8;
 Kernel sparse16, maxpool16, globalmean16, add16, input16, output16;
-Kernel sparse32, maxpool32, globalmean32, add32, input32, output32;
+Kernel sparse32, maxpool32, globalmean32, act32, input32, output32;
 Kernel few8, bytes32, floats8, norm32, attention32;
 
 INLINE uint8_t *at(const Place *p, const Job *j, int panel) {

@@ -1,4 +1,5 @@
 // Everything in fp32 but sparse layers and the way out. A lane is one channel of one pixel.
+#include "curves.h"
 #include "pools.h"
 
 MAXPOOL(maxpool32, 4, VecF, f_load, f_store, f_max)
@@ -28,17 +29,21 @@ void globalmean32(const Step *s, const Job *j, int share, int part) {
   }
 }
 
-// y = clamp(x + r, real[0], real[1])
-void add32(const Step *s, const Job *j, int panel, int part) {
+// y = act(x [+ r]): a clamp to real[0], real[1], and the curve `other`. inputs: vectors of a pixel.
+void act32(const Step *s, const Job *j, int panel, int part) {
   (void)part;
-  const uint8_t *x = at(&s->x, j, panel), *r = at(&s->r, j, panel);
+  const uint8_t *x = at(&s->x, j, panel), *r = s->r.vectors ? at(&s->r, j, panel) : 0;
   uint8_t *y = at(&s->y, j, panel);
   const VecF low = f_set(s->real[0]), high = f_set(s->real[1]);
-  for (int c = 0; c < s->inputs; c++)
+  for (int c = 0; c < s->inputs; c++) {
+    const size_t there = (size_t)c * s->y.vectors * BYTES;
     for (int p = 0; p < s->counts[panel]; p++) {
-      const size_t there = ((size_t)c * s->y.vectors + p) * BYTES;
-      f_store(y + there, f_min(f_max(f_add(f_load(x + there), f_load(r + there)), low), high));
+      VecF f = f_load(x + there + BYTES * p);
+      if (r) f = f_add(f, f_load(r + there + BYTES * p));
+      f_store(y + there + BYTES * p, f_min(f_max(f, low), high));
     }
+    bend(s->other, y + there, s->counts[panel]);
+  }
 }
 
 void input32(const Step *s, const Job *j, int panel, int part) {

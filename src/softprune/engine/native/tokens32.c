@@ -1,6 +1,7 @@
 // What transformers do between their layers, in fp32. A lane is one channel of one token, so that sums over channels and
 // over tokens are sums of vectors.
 #include <math.h>
+#include "curves.h"
 #include "pack.h"
 
 // y = (x - mean) / sqrt(variance + eps) · weight + bias, over the channels of a token. width: channels; real: weights,
@@ -46,20 +47,6 @@ void norm32(const Step *s, const Job *j, int panel, int part) {
   uint8_t *y = at(&s->y, j, panel);
   for (int p = 0, left = s->counts[panel]; left > 0; p += WIDEST, left -= WIDEST)
     norms[left < WIDEST ? left : WIDEST](s, x + BYTES * p, y + BYTES * p);
-}
-
-INLINE VecF f_exp(VecF x) { // of x <= 0; what is below -87 is as good as 0
-  x = f_max(x, f_set(-87.0f));
-  const Vec n = v_round(f_mul(x, f_set(1.44269504f)));
-  VecF r = f_fma(f_of32(n), f_set(-0.693359375f), x);
-  r = f_fma(f_of32(n), f_set(2.12194440e-4f), r);
-  VecF y = f_fma(f_set(1.9875691500e-4f), r, f_set(1.3981999507e-3f));
-  y = f_fma(y, r, f_set(8.3334519073e-3f));
-  y = f_fma(y, r, f_set(4.1665795894e-2f));
-  y = f_fma(y, r, f_set(1.6666665459e-1f));
-  y = f_fma(y, r, f_set(5.0000001201e-1f));
-  y = f_add(f_fma(f_mul(r, r), y, r), f_set(1));
-  return f_of_bits(v_add32(v_of_floats(y), v_sll32(n, 23)));
 }
 
 // Attention of one head, for one piece of the queries of a panel. q, k and v are channels of x: `bias` names them, those of

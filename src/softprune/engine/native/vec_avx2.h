@@ -97,6 +97,7 @@ INLINE VecF f_set(float x) { return f_of(_mm256_set1_ps(x), _mm256_set1_ps(x)); 
 INLINE VecF f_add(VecF x, VecF y) { return f_of(_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)); }
 INLINE VecF f_mul(VecF x, VecF y) { return f_of(_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)); }
 INLINE VecF f_fma(VecF x, VecF y, VecF z) { return f_of(_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)); }
+INLINE VecF f_div(VecF x, VecF y) { return f_of(_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)); }
 INLINE VecF f_max(VecF x, VecF y) { return f_of(_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)); }
 INLINE VecF f_min(VecF x, VecF y) { return f_of(_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)); }
 INLINE VecF f_of32(Vec x) { return f_of(_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)); }

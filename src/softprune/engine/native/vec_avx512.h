@@ -95,6 +95,7 @@ INLINE VecF f_set(float a) { return _mm512_set1_ps(a); }
 INLINE VecF f_add(VecF a, VecF b) { return _mm512_add_ps(a, b); }
 INLINE VecF f_mul(VecF a, VecF b) { return _mm512_mul_ps(a, b); }
 INLINE VecF f_fma(VecF a, VecF b, VecF c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE VecF f_div(VecF a, VecF b) { return _mm512_div_ps(a, b); }
 INLINE VecF f_max(VecF a, VecF b) { return _mm512_max_ps(a, b); } // b where a is NaN
 INLINE VecF f_min(VecF a, VecF b) { return _mm512_min_ps(a, b); }
 INLINE VecF f_of32(Vec a) { return _mm512_cvtepi32_ps(a); }

@@ -117,6 +117,7 @@ INLINE VecF f_set(float x) { VecF a; EACH a.r[i] = vdupq_n_f32(x); return a; }
 INLINE VecF f_add(VecF a, VecF b) { EACH a.r[i] = vaddq_f32(a.r[i], b.r[i]); return a; }
 INLINE VecF f_mul(VecF a, VecF b) { EACH a.r[i] = vmulq_f32(a.r[i], b.r[i]); return a; }
 INLINE VecF f_fma(VecF a, VecF b, VecF c) { EACH c.r[i] = vfmaq_f32(c.r[i], a.r[i], b.r[i]); return c; }
+INLINE VecF f_div(VecF a, VecF b) { EACH a.r[i] = vdivq_f32(a.r[i], b.r[i]); return a; }
 INLINE VecF f_max(VecF a, VecF b) { EACH a.r[i] = vbslq_f32(vcgtq_f32(a.r[i], b.r[i]), a.r[i], b.r[i]); return a; }
 INLINE VecF f_min(VecF a, VecF b) { EACH a.r[i] = vbslq_f32(vcltq_f32(a.r[i], b.r[i]), a.r[i], b.r[i]); return a; }
 INLINE VecF f_of32(Vec a) { VecF c; EACH c.r[i] = vcvtq_f32_s32(S32(a.r[i])); return c; }

@@ -92,6 +92,7 @@ INLINE VecF f_set(float x) { VecF a; EACH(16) a.f[i] = x; return a; }
 INLINE VecF f_add(VecF a, VecF b) { EACH(16) a.f[i] += b.f[i]; return a; }
 INLINE VecF f_mul(VecF a, VecF b) { EACH(16) a.f[i] *= b.f[i]; return a; }
 INLINE VecF f_fma(VecF a, VecF b, VecF c) { EACH(16) c.f[i] += a.f[i] * b.f[i]; return c; }
+INLINE VecF f_div(VecF a, VecF b) { EACH(16) a.f[i] /= b.f[i]; return a; }
 INLINE VecF f_max(VecF a, VecF b) { EACH(16) a.f[i] = a.f[i] > b.f[i] ? a.f[i] : b.f[i]; return a; }
 INLINE VecF f_min(VecF a, VecF b) { EACH(16) a.f[i] = a.f[i] < b.f[i] ? a.f[i] : b.f[i]; return a; }
 INLINE VecF f_of32(Vec a) { VecF c; EACH(16) c.f[i] = (float)a.w[i]; return c; }
