@@ -44,7 +44,7 @@ def folded(model: nn.Module, shape: tuple[int, ...]) -> Graph:
         (models.mlp, (1, 1, 8, 8), ["Flatten", "Linear", "Linear", "Linear"]),
         (C2f, (1, 3, 8, 8), ["Add", "Add", "Concat", *["Convolution"] * 4, "Opaque", "Opaque"]),
         (Gated, (1, 3, 9, 9), [*["Convolution"] * 3, "Flatten", "GlobalMean", "GlobalMean", "Linear", "Multiply"]),
-        (tokens, (1, 5, 16), [*["Add"] * 4, *["Linear"] * 8, *["Norm"] * 4, *["Opaque"] * 6]),
+        (tokens, (1, 5, 16), [*["Add"] * 4, *["Attention"] * 2, *["Linear"] * 8, *["Norm"] * 4]),
     ],
 )
 def test_networks(make: Callable[[], nn.Module], shape: tuple[int, ...], expected: list[str]) -> None:

@@ -42,24 +42,26 @@ def find_attention(graph: Graph) -> Graph:
         found = _attention(op, graph) if isinstance(op, Opaque) else None
         if found is None:
             continue
-        if len(op.inputs) > 1:
-            joined = _joined([operations.get(name) for name in op.inputs], graph)
+        if len(found.inputs) > 1:
+            joined = _joined([operations.get(name) for name in found.inputs], graph)
             if joined is None:
                 continue
             kept: dict[str, Operation] = {}
             for name, other in operations.items():
-                if name == op.inputs[-1]:
+                if name == found.inputs[-1]:
                     kept[joined.name] = joined
-                if name not in op.inputs:
+                if name not in found.inputs:
                     kept[name] = other
             operations = kept
-            shapes[joined.name] = (*shapes[op.inputs[0]][:-1], len(joined.weight))
+            shapes[joined.name] = (*shapes[found.inputs[0]][:-1], len(joined.weight))
             found = replace(found, inputs=(joined.name,))
         operations[op.name] = found
-    names = {*graph.inputs, *operations}
+    read = {*graph.outputs, *(name for op in operations.values() for name in op.inputs)}
+    kept = {name: op for name, op in operations.items() if name in read}  # without masks that are known now
+    names = {*graph.inputs, *kept}
     return replace(
         graph,
-        operations=tuple(operations.values()),
+        operations=tuple(kept.values()),
         shapes={name: shape for name, shape in shapes.items() if name in names},
     )
 
@@ -111,16 +113,20 @@ def _attention(op: Opaque, graph: Graph) -> Attention | None:
     program = op.run
     if not isinstance(program, Program) or not _only_moves(program):
         return None
-    sizes = [graph.shapes[name] for name in op.inputs]
-    batch, tokens = graph.batch or 2, sizes[0][1]
-    if any(len(size) != 3 or size[1] != tokens for size in (*sizes, graph.shapes[op.name])):
+    batch = graph.batch or 2
+    known = _known(op, graph, batch)
+    inputs = tuple(name for name in op.inputs if name not in known)
+    sizes = [graph.shapes[name] for name in inputs]
+    tokens = graph.shapes[op.name][1]
+    if not sizes or any(len(size) != 3 or size[1] != tokens for size in (*sizes, graph.shapes[op.name])):
         return None
     total = sum(size[2] for size in sizes)
     first = torch.arange(batch * tokens, dtype=torch.float64).view(batch, tokens, 1) * total
     everything = first + torch.arange(total)
+    given = known | dict(zip(inputs, torch.split(everything, [size[2] for size in sizes], 2), strict=True))
     seen = _Seen()
     calls = tuple(replace(call, target=seen) if call.target is CALL else call for call in program.calls)
-    result = replace(program, calls=calls)(*torch.split(everything, [size[2] for size in sizes], 2))
+    result = replace(program, calls=calls)(*(given[name] for name in op.inputs))
     found = [_channels(x, first, total) for x in (seen.q, seen.k, seen.v)]
     if seen.q is None or any(x is None or x.shape != found[0].shape for x in found):  # type: ignore[union-attr]
         return None
@@ -132,7 +138,23 @@ def _attention(op: Opaque, graph: Graph) -> Attention | None:
     except ValueError:
         return None
     scale = seen.q.shape[-1] ** -0.5 if seen.scale is None else seen.scale
-    return Attention(op.name, op.inputs, torch.stack(found), float(scale), sees)  # type: ignore[arg-type]
+    return Attention(op.name, inputs, torch.stack(found), float(scale), sees)  # type: ignore[arg-type]
+
+
+def _known(op: Opaque, graph: Graph, batch: int) -> dict[str, Tensor]:
+    """The inputs that do not depend on data: those that are read for their sizes, and masks made for a batch."""
+
+    def zeros(name: str) -> Tensor:
+        rows, *sizes = graph.shapes[name]
+        return torch.zeros(rows * batch // graph.shapes[graph.inputs[0]][0], *sizes)
+
+    makers = {maker.name: maker for maker in graph.operations if isinstance(maker, Opaque)}
+    found = {op.inputs[i]: zeros(op.inputs[i]) for i in op.run.for_sizes}  # type: ignore[attr-defined]
+    for name in op.inputs:
+        maker = makers.get(name)
+        if maker and isinstance(maker.run, Program) and len(maker.run.for_sizes) == len(maker.inputs):
+            found[name] = maker.run(*map(zeros, maker.inputs))
+    return found
 
 
 def _only_moves(program: Program) -> bool:

@@ -26,7 +26,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from softprune.engine.aten import TABLE, Aten, aten, is_copy, shape_of, value_of
+from softprune.engine.aten import TABLE, Aten, is_copy, shape_of, value_of
 from softprune.engine.graph import (
     Add,
     Apply,
@@ -43,6 +43,7 @@ from softprune.engine.graph import (
 from softprune.engine.opaque import Program, Slot
 from softprune.engine.programs import programs
 from softprune.engine.run_torch import run
+from softprune.engine.samples_first import samples_first
 from softprune.errors import ArgumentError, ArgumentTypeError
 
 # What is worth an operation beside a layer only, not between calls that torch runs anyway.
@@ -75,7 +76,7 @@ class Conversion:
 
     def __init__(self, model: nn.Module, program: ExportedProgram) -> None:
         self.model, self.program = model, program
-        _tokens_in_rows(program)
+        samples_first(program)
         self.nodes = [node for node in program.graph.nodes if node.op == "call_function"]
         self.constants = dict(_known(program))
         self.inputs = [node for node in _user_inputs(program) if isinstance(node.meta["val"], Tensor)]
@@ -266,29 +267,6 @@ def _export(model: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor
             f"`{next(iter(changed.values()))}` in every call, and an engine keeps no state. Return it instead."
         )
     return program
-
-
-def _tokens_in_rows(program: ExportedProgram) -> None:
-    """A linear layer whose batch is not the first dimension (T × N × C) takes and gives a matrix (T·N × C) instead."""
-    calls = program.graph
-    for node in calls.find_nodes(op="call_function", target=aten.linear.default):
-        x = node.args[0]
-        assert isinstance(x, Node)
-        sizes = shape_of(x.meta["val"])
-        free = [size for size in sizes if not isinstance(size, int)]
-        if len(sizes) < 3 or len(free) != 1 or free[0] is sizes[0]:
-            continue
-        made: Tensor = node.meta["val"]
-        shape = [size if isinstance(size, int) else -1 for size in shape_of(made)]
-        with calls.inserting_before(node):
-            rows = calls.call_function(aten.reshape.default, (x, [-1, sizes[-1]]))
-        with calls.inserting_after(node):
-            back = calls.call_function(aten.reshape.default, (node, shape))
-        node.replace_all_uses_with(back, delete_user_cb=lambda user, back=back: user is not back)
-        node.args = (rows, *node.args[1:])
-        rows.meta = {**node.meta, "val": x.meta["val"].reshape(-1, sizes[-1])}
-        back.meta = {**node.meta}
-        node.meta["val"] = made.reshape(-1, shape[-1])
 
 
 def _known(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:

@@ -54,6 +54,13 @@ class Program:
                 ends[number].append(index)
         return tuple(map(tuple, ends))
 
+    @cached_property
+    def for_sizes(self) -> frozenset[int]:
+        """The inputs of which nothing but sizes is read."""
+        calls = [call for call in self.calls if call.target is not torch.ops.aten.sym_size.int]
+        read = {self.output.index, *(slot.index for call in calls for slot in slots((call.args, call.kwargs)))}
+        return frozenset(range(self.inputs)) - read
+
     def __call__(self, *inputs: Tensor) -> Tensor:
         values: list[Any] = [*inputs, *self.constants]
         for call, finished in zip(self.calls, self._finished, strict=True):
