@@ -137,6 +137,37 @@ def test_numbers_that_do_not_fit_are_refused(saved, tmp_path, damage):
         sp.engine.load(tmp_path / "damaged.pt")
 
 
+def _attention(content):
+    return next(fields for _, name, fields in _of(content["graph"], "operations")[1:] if name == "Attention")
+
+
+def _norm(content):
+    return next(fields for _, name, fields in _of(content["graph"], "operations")[1:] if name == "Norm")
+
+
+WRONG_TOKENS = {
+    "from the end": lambda c: _attention(c)["channels"].sub_(48),
+    "beyond": lambda c: _attention(c)["channels"].add_(1),
+    "floats": lambda c: _attention(c).update(channels=_attention(c)["channels"].double()),
+    "a mask for all": lambda c: _attention(c).update(seen=torch.ones(1, 8, dtype=torch.bool)),
+    "a mask to add": lambda c: _attention(c).update(seen=torch.zeros(8, 8)),
+    "more channels": lambda c: _norm(c).update(weight=torch.ones(8, 16), bias=torch.ones(8, 16)),
+}
+
+
+@pytest.mark.parametrize("damage", WRONG_TOKENS)
+def test_tokens_that_kernels_would_look_for_elsewhere_are_refused(tmp_path, damage):
+    torch.manual_seed(0)
+    words = torch.randint(0, 20, (40, 8))
+    model = models.GPT(20, 8, layers=1, width=16, heads=2).eval()
+    sp.engine.compile(model, words[:1], words, "int8", threads=1).save(tmp_path / "engine.pt")
+    content = torch.load(tmp_path / "engine.pt", weights_only=True)
+    WRONG_TOKENS[damage](content)
+    torch.save(content, tmp_path / "damaged.pt")
+    with pytest.raises(CheckpointError, match="damaged engine"):
+        sp.engine.load(tmp_path / "damaged.pt")
+
+
 def test_another_version_is_refused(saved, tmp_path):
     content = torch.load(saved, weights_only=True)
     torch.save(content | {"version": 99}, tmp_path / "new.pt")

@@ -202,3 +202,15 @@ def _check(net: Quantized) -> None:
     run(net.graph, *inputs, see=lambda name, value: shapes.update({name: tuple(value.shape)}))
     if any(shapes.get(name) != shape for name, shape in net.graph.shapes.items()):
         raise ValueError("shapes that do not fit")
+    for op in net.graph.operations:
+        if isinstance(op, graphs.Norm | graphs.Attention) and not _fits(op, shapes[op.inputs[0]]):
+            raise ValueError(f"the numbers of {op.name!r}")
+
+
+def _fits(op: graphs.Norm | graphs.Attention, shape: tuple[int, ...]) -> bool:
+    """What kernels rely on; torch would spread a mask, or count channels from the end."""
+    *_, tokens, channels = shape
+    if isinstance(op, graphs.Norm):
+        return op.weight.shape == op.bias.shape == (channels,)
+    inside = op.channels.dtype is torch.int64 and bool(((op.channels >= 0) & (op.channels < channels)).all())
+    return inside and (op.seen is None or (op.seen.dtype is torch.bool and op.seen.shape == (tokens, tokens)))
