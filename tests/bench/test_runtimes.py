@@ -58,6 +58,17 @@ def test_rivals_compute_the_same(runtime, make):
         assert distance(call(), y) > 1e-4  # it is quantized
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("runtime", RIVALS[1:], ids=lambda runtime: runtime.name)
+def test_a_call_takes_what_the_example_holds_then(runtime):
+    work = WORKS["images"]()
+    call = runtime.convert(work)(1)
+    call()
+    work.example.copy_(torch.randn(work.example.shape))
+    assert distance(call(), work.model(work.example)) < (0.1 if "int8" in runtime.name else 1e-5)
+
+
 def test_every_rival_has_a_name_of_its_own():
     runtimes = (TorchEager(), *RIVALS, Engine("int8"), Engine("fp32"))
     assert len({runtime.name for runtime in runtimes}) == len(runtimes)

@@ -55,7 +55,7 @@ def _opened(model: Any, example: Tensor, options: dict[str, str]) -> Callable[[i
     def start(threads: int) -> Call:
         own = {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False, "PERFORMANCE_HINT": "LATENCY"}
         request = openvino.Core().compile_model(model, "CPU", own | options).create_infer_request()
-        request.set_input_tensor(openvino.Tensor(example.numpy()))
+        request.set_input_tensor(openvino.Tensor(example.numpy(), shared_memory=True))
 
         def call() -> Tensor:
             request.infer()

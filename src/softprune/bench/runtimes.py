@@ -36,7 +36,7 @@ class Work:
 
     Args:
         model: on the CPU, in evaluation mode.
-        example: the batch that is timed.
+        example: the batch that is timed. Runtimes other than torch look into it at every call, whatever it holds then.
         samples: real inputs, along the first dimension, from which ranges of values are chosen.
     """
 
