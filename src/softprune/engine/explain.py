@@ -112,9 +112,7 @@ def explanation(net: Quantized, plan: Plan | None, inputs: tuple[Tensor, ...]) -
 
     with torch.no_grad():
         dense = {name: in_torch(operation) for name, operation in operations.items()}
-    native = plan.times(*inputs) if plan else {}
-    limits = plan.limits(len(inputs[0])) if plan else {}
-    layers = list(_native(net, operations, native, limits, dense))
+    layers = list(_native(plan, operations, inputs, dense)) if plan else []
     there = {name for layer in layers for name in layer.names}
     order = {name: i for i, name in enumerate(operations)}
     others = [op for name, op in operations.items() if name not in there and not isinstance(op, Flatten)]
@@ -143,18 +141,15 @@ def _relative(value: Tensor, exact: Tensor) -> float:
 
 
 def _native(
-    net: Quantized,
-    operations: dict[str, Operation],
-    seconds: dict[str, float],
-    limits: dict[str, float],
-    dense: dict[str, float],
+    plan: Plan, operations: dict[str, Operation], inputs: tuple[Tensor, ...], dense: dict[str, float]
 ) -> Iterator[Layer]:
     """What the kernels run. Values that come in and go out count with the operation that reads or makes them."""
-    for joined, least in seconds.items():
+    limits, precisions = plan.limits(len(inputs[0])), plan.precisions(len(inputs[0]))
+    for joined, least in plan.times(*inputs).items():
         parts = [operations[name] for name in joined.split(" + ") if name in operations]
         if parts:
             limit, torchs = (sum(known.get(op.name, 0.0) for op in parts) for known in (limits, dense))
-            yield _layer(parts, net.precision.value, least, limit, torchs)
+            yield _layer(parts, precisions[parts[0].name], least, limit, torchs)
 
 
 def _layer(parts: Sequence[Operation], where: str, seconds: float, limit: float, dense: float) -> Layer:

@@ -1,5 +1,6 @@
 """A network for one batch size -> sections: what the kernels run at one go, and what torch runs between.
 
+A section is in one precision: what a network's own has no kernels for (attention in int16, say) may have some in fp32.
 A value that leaves a section, or enters one, is floats; turning whole numbers into floats and back loses nothing.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from softprune.engine import grids
 from softprune.engine.graph import Convolution, Flatten, GlobalMean, Graph, Linear, Operation, Pool
@@ -16,10 +18,10 @@ from softprune.engine.steps8 import Bytes
 from softprune.engine.steps16 import Shorts
 from softprune.engine.steps32 import Floats
 
-DIALECTS: dict[Precision, type[Dialect]] = {
-    Precision.INT8: Bytes,
-    Precision.INT16: Shorts,
-    Precision.FP32: Floats,
+DIALECTS: dict[Precision, tuple[type[Dialect], ...]] = {  # the first that knows an operation runs it
+    Precision.INT8: (Bytes, Floats),
+    Precision.INT16: (Shorts, Floats),
+    Precision.FP32: (Floats,),
 }
 
 
@@ -27,6 +29,7 @@ DIALECTS: dict[Precision, type[Dialect]] = {
 class Native:
     """``inputs`` and ``outputs``: names of values of the graph; the steps name them with a prefix."""
 
+    precision: Precision
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     drafts: tuple[Draft, ...]
@@ -53,25 +56,20 @@ def first(net: Graph, name: str, batch: int) -> int:
 def sections(net: Quantized, batch: int, allowed: Iterable[str] | None = None) -> list[Native | Torch]:
     """``allowed``: names of operations that the kernels may run; None: all that they can."""
     names = None if allowed is None else set(allowed)
-    dialect = DIALECTS[net.precision](net)
+    dialects = [make(net) for make in DIALECTS[net.precision]]
+
+    def kind(op: Operation) -> tuple[Dialect | None, int]:
+        """What a section has in common: who runs it, and the size of the batch."""
+        mine = names is None or op.name in names
+        dialect = next((d for d in dialects if mine and d.supports(op)), None)
+        return dialect, first(net.graph, op.name, batch)
+
     found: list[Native | Torch] = []
-    run: list[Operation] = []
-
-    def close() -> None:
-        if run:
-            found.append(Lowering(dialect, first(net.graph, run[0].name, batch), run.copy()).section())
-            run.clear()
-
-    shapes = net.graph.shapes
-    for op in net.graph.operations:
-        mine = dialect.supports(op) and (names is None or op.name in names)
-        if not mine or (run and shapes[run[0].name][0] != shapes[op.name][0]):
-            close()
-        if mine:
-            run.append(op)
+    for (dialect, size), operations in groupby(net.graph.operations, kind):
+        if dialect is None:
+            found += map(Torch, operations)
         else:
-            found.append(Torch(op))
-    close()
+            found.append(Lowering(dialect, size, list(operations)).section())
     return found
 
 
@@ -147,9 +145,10 @@ class Lowering:
             else:
                 drafts += self.dialect.drafts(op, self.value)
             if op.name in self.outputs:
-                shape = self.shape(op.name)
+                shape = self.shape(self.alias.get(op.name, op.name))  # a flattened value has the same numbers in a row
                 drafts.append(self.dialect.leave(self.value(op.name), user(op.name, "out"), shape, op.name))
-        return Native(self.inputs, self.outputs, tuple(self._in_order([*drafts, *self.conversions])), self.values)
+        ordered = tuple(self._in_order([*drafts, *self.conversions]))
+        return Native(self.dialect.precision, self.inputs, self.outputs, ordered, self.values)
 
     def _in_order(self, left: list[Draft]) -> list[Draft]:
         """Steps for single images first where they can, so that steps for the same number of images are together."""

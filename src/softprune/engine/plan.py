@@ -73,6 +73,11 @@ class Plan:
         self._run(inputs, lambda section, given, outputs: found.update(section.times(given, outputs, runs)))
         return found
 
+    def precisions(self, batch: int) -> dict[str, str]:
+        """Of the operations that kernels run."""
+        native = [made.section for made in self.prepare(batch) if isinstance(made, Compiled)]
+        return {draft.name: section.precision.value for section in native for draft in section.drafts}
+
     def limits(self, batch: int) -> dict[str, float]:
         """By operation, the seconds that its instructions need at least."""
         found: dict[str, float] = {}

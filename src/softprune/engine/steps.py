@@ -20,7 +20,7 @@ from softprune.engine import formats
 from softprune.engine.formats import Entries, Form
 from softprune.engine.graph import Convolution, Flatten, Linear, Operation, Pool
 from softprune.engine.grids import Grid
-from softprune.engine.quantized import Quantized
+from softprune.engine.quantized import Precision, Quantized
 from softprune.engine.windows import Program, Shape, program
 
 Build = Callable[[Form], Entries]
@@ -143,6 +143,7 @@ def mean_shares(x: Value) -> int:
 class Dialect(ABC):
     """Makes drafts in one precision. ``value`` finds values by name while drafts are made."""
 
+    precision: Precision
     lanes = 16
 
     def __init__(self, net: Quantized) -> None:

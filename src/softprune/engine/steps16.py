@@ -8,7 +8,7 @@ import torch
 
 from softprune.engine import formats, integers
 from softprune.engine.graph import Activation, Add, Convolution, GlobalMean, Linear, Operation, Pool
-from softprune.engine.quantized import Integers, bounds16, is_table
+from softprune.engine.quantized import Integers, Precision, bounds16, is_table
 from softprune.engine.steps import (
     Dialect,
     Draft,
@@ -29,6 +29,7 @@ from softprune.engine.windows import Shape, program
 class Shorts(Dialect):
     """s16 values, Q15 weights."""
 
+    precision = Precision.INT16
     lanes = 32
 
     def element(self, name: str) -> Element:

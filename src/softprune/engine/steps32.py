@@ -22,6 +22,7 @@ from softprune.engine.graph import (
     Operation,
     Pool,
 )
+from softprune.engine.quantized import Precision
 from softprune.engine.steps import (
     Dialect,
     Draft,
@@ -42,6 +43,8 @@ from softprune.engine.windows import Shape, program
 
 class Floats(Dialect):
     """fp32 everywhere."""
+
+    precision = Precision.FP32
 
     def element(self, name: str) -> Element:
         return Element.FLOATS

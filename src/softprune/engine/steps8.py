@@ -24,7 +24,7 @@ from softprune.engine.graph import (
     Pool,
 )
 from softprune.engine.grids import Grid
-from softprune.engine.quantized import Integers, Scale, bounds, is_table, table
+from softprune.engine.quantized import Integers, Precision, Scale, bounds, is_table, table
 from softprune.engine.steps import (
     Dialect,
     Draft,
@@ -48,6 +48,8 @@ FEW = 4  # pixels, at most, for which lanes may be rows; as in native/few8.c
 
 class Bytes(Dialect):
     """u8 values, s8 weights; floats between the layers of a transformer."""
+
+    precision = Precision.INT8
 
     def element(self, name: str) -> Element:
         return Element.FLOATS if name in self.net.floats else Element.BYTES
