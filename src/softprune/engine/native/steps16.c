@@ -53,28 +53,54 @@ INLINE const int32_t *lanes_of(const Step *s, const Job *j, int panel) {
   return (j->group == j->groups - 1 ? s->last : s->indices) + (size_t)panel * s->width * 32;
 }
 
+// 16 floats -> 16 whole numbers; what is no number becomes the smallest.
+INLINE void put16(VecF x, VecF scale, int16_t *y) {
+  int32_t w[16] __attribute__((aligned(64)));
+  v_store(w, v_round(f_min(f_max(f_mul(x, scale), f_set(-32768.0f)), f_set(32767.0f))));
+  for (int l = 0; l < 16; l++) y[l] = (int16_t)w[l];
+}
+
+// Of tokens, 4 channels at once; all of some tokens before the next ones, whose places may be those of the same cache lines.
 void input16(const Step *s, const Job *j, int panel, int part) {
   (void)part;
   const float *x = (const float *)at(&s->x, j, 0) + s->image * j->group;
   const int32_t *lanes = lanes_of(s, j, panel);
-  const VecF scale = f_set(s->real[0]), low = f_set(-32768.0f), high = f_set(32767.0f);
-  for (int c = 0; c < s->inputs; c++) {
-    int16_t *y = (int16_t *)(at(&s->y, j, panel) + (size_t)c * s->y.vectors * BYTES);
-    for (int i = 0; i < 32 * s->counts[panel]; i += 16) {
-      int32_t w[16] __attribute__((aligned(64)));
-      VecF f = f_mul(f_gather(x + s->channel * c, lanes + i), scale);
-      v_store(w, v_round(f_min(f_max(f, low), high))); // what is no number becomes the smallest
-      for (int l = 0; l < 16; l++) y[i + l] = (int16_t)w[l];
+  const size_t step = (size_t)s->y.vectors * 32;
+  const VecF scale = f_set(s->real[0]);
+  for (int i = 0; i < 32 * s->counts[panel]; i += 16) {
+    const int32_t *l = lanes + i;
+    int16_t *y = (int16_t *)at(&s->y, j, panel) + i;
+    int c = 0;
+    for (; s->channel == 1 && c + 4 <= s->inputs; c += 4) {
+      Vec v[4];
+      UNROLL for (int k = 0; k < 4; k++)
+        v[k] = v_of_floats(f_load4(x + l[k] + c, x + l[4 + k] + c, x + l[8 + k] + c, x + l[12 + k] + c));
+      v_turn32(v);
+      UNROLL for (int k = 0; k < 4; k++) put16(f_of_bits(v[k]), scale, y + (c + k) * step);
     }
+    for (; c < s->inputs; c++) put16(f_gather(x + s->channel * c, l), scale, y + c * step);
   }
 }
 
 void output16(const Step *s, const Job *j, int panel, int part) {
   (void)part;
-  const int16_t *x = (const int16_t *)at(&s->x, j, panel);
   float *y = (float *)at(&s->y, j, 0) + s->image * j->group;
   const int32_t *lanes = lanes_of(s, j, panel);
-  for (int c = 0; c < s->inputs; c++)
-    for (int i = 0; i < 32 * s->counts[panel]; i++)
-      if (lanes[i] >= 0) y[lanes[i] + s->channel * c] = (float)x[(size_t)c * s->x.vectors * 32 + i] * s->real[0];
+  const size_t step = (size_t)s->x.vectors * 32;
+  for (int i = 0; i < 32 * s->counts[panel]; i += 16) {
+    const int32_t *to = lanes + i;
+    const int16_t *x = (const int16_t *)at(&s->x, j, panel) + i;
+    int c = 0;
+    for (; s->channel == 1 && c + 4 <= s->inputs; c += 4) {
+      float f[4][16] __attribute__((aligned(64)));
+      Vec v[4];
+      for (int k = 0; k < 4; k++) for (int l = 0; l < 16; l++) f[k][l] = (float)x[(c + k) * step + l] * s->real[0];
+      UNROLL for (int k = 0; k < 4; k++) v[k] = v_load(f[k]);
+      v_turn32(v);
+      UNROLL for (int k = 0; k < 4; k++) v_store(f[k], v[k]);
+      for (int l = 0; l < 16; l++) if (to[l] >= 0) memcpy(y + to[l] + c, f[l % 4] + l / 4 * 4, 16);
+    }
+    for (; c < s->inputs; c++)
+      for (int l = 0; l < 16; l++) if (to[l] >= 0) y[to[l] + s->channel * c] = (float)x[c * step + l] * s->real[0];
+  }
 }
