@@ -10,7 +10,7 @@ from PIL import Image
 from pictures import picture, pixels_of, write
 from softprune.data import decode, encoded
 from softprune.data.augment import Cut
-from softprune.data.encoded import Encoding
+from softprune.data.encoded import Encoded, Encoding
 from softprune.data.files import loaded
 from softprune.data.listing import Listing, Paths
 from softprune.data.pictures import Pictures
@@ -91,7 +91,7 @@ def test_a_problem_is_a_sentence(mixed, tmp_path):
 
 def test_nothing(mixed):
     found = Encoding(Pictures(mixed, SIZE, seed=0, train=False))[0, []]
-    assert found == (0, [], [], None, None, [], "")
+    assert found == Encoded(0, [], [], None, None, [], "")
 
 
 @pytest.mark.parametrize("box", [(4, 2, 20, 26), (1.5, 0.0, 30.25, 28.75)])

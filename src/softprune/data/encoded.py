@@ -6,6 +6,7 @@ What only Pillow can read, and what is very large, comes as pixels that are cut 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -33,7 +34,8 @@ class Part(NamedTuple):
     plan: Plan
 
 
-class Encoded(NamedTuple):
+@dataclass(frozen=True)
+class Encoded:
     """A batch. Other processes hand over few tensors only: each costs a connection."""
 
     epoch: int
@@ -43,6 +45,11 @@ class Encoded(NamedTuple):
     pixels: Tensor | None  # M × size × size × 3
     parts: list[Part]
     problem: str
+
+    def pin_memory(self) -> Encoded:
+        """What a DataLoader's thread calls, so that the thread that decodes copies nothing on the host."""
+        files, pixels = (None if t is None else t.pin_memory() for t in (self.files, self.pixels))
+        return replace(self, files=files, pixels=pixels)
 
 
 class Encoding(Dataset[Encoded]):

@@ -68,8 +68,7 @@ class FileSplit(ImageSplit):
         return False
 
     def reader(self, order: Order, device: torch.device, workers: int) -> Read:
-        """With ``workers`` = 0 this process reads the files. Batches for a GPU pass through pinned memory, unless the
-        GPU decodes them.
+        """With ``workers`` = 0 this process reads the files. What is for a GPU passes through pinned memory.
 
         Images have the memory format ``channels_last``, as in their files.
         """
@@ -77,7 +76,7 @@ class FileSplit(ImageSplit):
         if self._by_gpu(device, workers, order.world):
             encoding = Encoding(pictures)
             decoder = gpu.Decoder(encoding, device, self.mean, self.std)
-            return lambda keys: gpu.ahead(loaded(encoding, keys, workers), decoder)
+            return lambda keys: gpu.ahead(loaded(encoding, keys, workers, pin=True), decoder)
         pin = device.type == "cuda"
 
         def read(keys: Iterator[Key]) -> Iterator[Batch]:
