@@ -1,7 +1,29 @@
 // Sparse convolution in int8. An entry is a kept block of 4 input channels: the byte offset of their vectors in the panel
-// and 4 weights. One entry costs one broadcast and, for each vector of the panel, one dot product with memory.
+// and 4 weights. One entry costs one load and, for each vector of the panel, one dot product with memory. Loads are what
+// the processor has too few of: so both halves of an entry come in one, and fetching ahead, which is one too, is for two.
 #include "pack.h"
 #include "requantize.h"
+
+INLINE void block(const int P, Vec *sum, const uint32_t *e, const uint8_t *x) {
+  uint64_t entry;
+  memcpy(&entry, e, sizeof entry);
+  const uint8_t *v = x + (uint32_t)entry;
+  const Vec w = v_set32((int32_t)(entry >> 32));
+  UNROLL for (int p = 0; p < P; p++) sum[p] = v_dot(sum[p], v_load(v + BYTES * p), w);
+}
+
+INLINE const uint32_t *blocks(const int P, Vec *sum, uint32_t n, const uint32_t *e, const uint8_t *x) {
+  for (; n >= 2; n -= 2, e += 4) {
+    __builtin_prefetch(e + AHEAD);
+    block(P, sum, e, x);
+    block(P, sum, e + 2, x);
+  }
+  if (n) {
+    block(P, sum, e, x);
+    e += 2;
+  }
+  return e;
+}
 
 // One row: the sums of P vectors. Few vectors would wait for one another, so then entries take turns over several sums.
 INLINE const uint32_t *single(const int P, Vec *a, int32_t bias, uint32_t n, const uint32_t *e, const uint8_t *x) {
@@ -10,20 +32,11 @@ INLINE const uint32_t *single(const int P, Vec *a, int32_t bias, uint32_t n, con
   UNROLL for (int k = 0; k < K; k++) {
     UNROLL for (int p = 0; p < P; p++) sum[k][p] = k ? v_zero() : v_set32(bias);
   }
-  for (; n >= (uint32_t)K; n -= K, e += 2 * K) {
+  for (; K > 1 && n >= (uint32_t)K; n -= K, e += 2 * K) {
     __builtin_prefetch(e + AHEAD);
-    UNROLL for (int k = 0; k < K; k++) {
-      const uint8_t *v = x + e[2 * k];
-      Vec w = v_set32((int32_t)e[2 * k + 1]);
-      UNROLL for (int p = 0; p < P; p++) sum[k][p] = v_dot(sum[k][p], v_load(v + BYTES * p), w);
-    }
+    UNROLL for (int k = 0; k < K; k++) block(P, sum[k], e + 2 * k, x);
   }
-  if (K > 1) {
-    for (; n > 0; n--, e += 2) {
-      Vec w = v_set32((int32_t)e[1]);
-      UNROLL for (int p = 0; p < P; p++) sum[0][p] = v_dot(sum[0][p], v_load(x + e[0] + BYTES * p), w);
-    }
-  }
+  e = blocks(P, sum[0], n, e, x);
   UNROLL for (int p = 0; p < P; p++) {
     a[p] = sum[0][p];
     UNROLL for (int k = 1; k < K; k++) a[p] = v_add32(a[p], sum[k][p]);
@@ -45,17 +58,8 @@ INLINE const uint32_t *pair(const int P, Vec *a, Vec *b, const int32_t *bias, co
       b[p] = v_dot(b[p], q, w1);
     }
   }
-  for (uint32_t i = n[1]; i > 0; i--, e += 2) {
-    __builtin_prefetch(e + AHEAD);
-    Vec w = v_set32((int32_t)e[1]);
-    UNROLL for (int p = 0; p < P; p++) a[p] = v_dot(a[p], v_load(x + e[0] + BYTES * p), w);
-  }
-  for (uint32_t i = n[2]; i > 0; i--, e += 2) {
-    __builtin_prefetch(e + AHEAD);
-    Vec w = v_set32((int32_t)e[1]);
-    UNROLL for (int p = 0; p < P; p++) b[p] = v_dot(b[p], v_load(x + e[0] + BYTES * p), w);
-  }
-  return e;
+  e = blocks(P, a, n[1], e, x);
+  return blocks(P, b, n[2], e, x);
 }
 
 // All rows of a part for P vectors of a panel; y and r are those of the part's first row.
