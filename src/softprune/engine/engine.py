@@ -165,7 +165,7 @@ def _without_dense(engine: Engine) -> Engine:
     if not slow:
         return engine
     other = Engine(engine._net, engine._threads, [op.name for op in engine.graph.operations if op.name not in slow])
-    first, second = fastest([lambda: engine(*inputs), lambda: other(*inputs)])
+    first, second = fastest([lambda: engine(*inputs), lambda: other(*inputs)], threads=engine._threads)
     return engine if first <= second else other
 
 
@@ -174,7 +174,7 @@ def _fastest(engines: Sequence[Engine], inputs: tuple[Tensor, ...], tolerance: f
     good = [engine for engine in engines if _error(engine._run(inputs), exact) <= tolerance]
     one = tuple(x[:1] for x in inputs) if engines[0].graph.batch is None else inputs
     calls: list[Callable[[], Any]] = [lambda engine=engine: engine(*one) for engine in good]  # type: ignore[misc]
-    times = fastest(calls)
+    times = fastest(calls, threads=good[0]._threads)
     return good[times.index(min(times))]
 
 
