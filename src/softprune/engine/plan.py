@@ -88,20 +88,20 @@ class Plan:
 
     def _run(self, inputs: tuple[Tensor, ...], measure: Callable[..., None] | None) -> tuple[Tensor, ...]:
         values = self._checked(inputs)
-        batch = len(values[self.net.graph.inputs[0]])
-        with torch.no_grad():
-            for section in self.prepare(batch):
-                if isinstance(section, Torch):
-                    op = section.operation
+        batch = values[self.net.graph.inputs[0]].shape[0]
+        for section in self.prepare(batch):
+            if isinstance(section, Torch):
+                op = section.operation
+                with torch.no_grad():
                     values[op.name] = self.fallback(op, *(values[name] for name in op.inputs))
-                    continue
-                given = [values[name].float().contiguous() for name in section.section.inputs]
-                made = [torch.empty(self._shape(name, batch)) for name in section.section.outputs]
-                with self.threads.borrow() as pool:
-                    section.run(given, made, pool)
-                if measure:
-                    measure(section, given, made)
-                values.update(zip(section.section.outputs, made, strict=True))
+                continue
+            given = [values[name].float().contiguous() for name in section.section.inputs]
+            made = [torch.empty(self._shape(name, batch)) for name in section.section.outputs]
+            with self.threads.borrow() as pool:
+                section.run(given, made, pool)
+            if measure:
+                measure(section, given, made)
+            values.update(zip(section.section.outputs, made, strict=True))
         return tuple(values[name] for name in self.net.graph.outputs)
 
     def _shape(self, name: str, batch: int) -> tuple[int, ...]:
@@ -113,10 +113,10 @@ class Plan:
             raise ArgumentError(f"This network takes {len(names)} tensors. Got {len(inputs)}.")
         for name, x in zip(names, inputs, strict=True):
             wanted = self.net.graph.shapes[name][1:]
-            if not isinstance(x, Tensor) or x.dim() != 1 + len(wanted) or tuple(x.shape[1:]) != wanted or not len(x):
+            if not isinstance(x, Tensor) or x.dim() != 1 + len(wanted) or x.shape[1:] != wanted or not x.shape[0]:
                 got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
                 shape = ", ".join(map(str, ("N", *wanted)))
                 raise ArgumentError(f"The input must be a tensor of shape ({shape}) with N >= 1. Got {got}.")
-        if len({len(x) for x in inputs}) > 1:
+        if len({x.shape[0] for x in inputs}) > 1:
             raise ArgumentError("All inputs must have the same batch size.")
         return {name: x.detach().cpu() for name, x in zip(names, inputs, strict=True)}
