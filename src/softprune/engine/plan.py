@@ -75,8 +75,8 @@ class Plan:
 
     def precisions(self, batch: int) -> dict[str, str]:
         """Of the operations that kernels run."""
-        native = [made.section for made in self.prepare(batch) if isinstance(made, Compiled)]
-        return {draft.name: section.precision.value for section in native for draft in section.drafts}
+        compiled = [made.section for made in self.prepare(batch) if isinstance(made, Compiled)]
+        return {draft.name: section.precision.value for section in compiled for draft in section.drafts}
 
     def limits(self, batch: int) -> dict[str, float]:
         """By operation, the seconds that its instructions need at least."""
