@@ -158,7 +158,18 @@ def test_errors_are_those_of_every_value(model):
     errors = engine.error(images(8))
     assert errors.output == pytest.approx(relative(engine(images(8)), model(images(8)).detach()), rel=1e-3)
     assert all(0 <= error < 0.1 for error in errors.values.values())
+    assert list(errors.values) == ["input", *(op.name for op in engine.graph.operations)]
     assert "9" in str(errors)
+
+
+def test_errors_of_a_transformer_are_those_of_every_value_too():
+    torch.manual_seed(0)
+    model, x = (
+        settled(nn.Sequential(nn.Linear(24, 24), nn.LayerNorm(24), nn.Linear(24, 24))).eval(),
+        torch.randn(64, 5, 24),
+    )
+    engine = sp.engine.compile(model, x[:1], x, "int8", threads=1)
+    assert list(engine.error(x[:8]).values) == [*engine.graph.inputs, *(op.name for op in engine.graph.operations)]
 
 
 def test_without_a_compiler_torch_runs(model, monkeypatch):

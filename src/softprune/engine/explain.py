@@ -87,7 +87,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Errors:
-    """‖ŷ − y‖ / ‖y‖ of every value that the engine holds, by name; the outputs come last."""
+    """‖ŷ − y‖ / ‖y‖ of every value, by name, in the order in which they are made; the outputs come last."""
 
     values: dict[str, float]
 
@@ -128,7 +128,7 @@ def errors(net: Quantized, inputs: tuple[Tensor, ...]) -> Errors:
     exact: dict[str, Tensor] = {}
     run_torch.run(net.graph, *inputs, see=lambda name, value: exact.update({name: value}))
     found = run_integers.run(net, *inputs, fallback=compute)
-    names = [*(name for name in net.scales if name in found and name not in net.graph.outputs), *net.graph.outputs]
+    names = [*(name for name in found if name not in net.graph.outputs), *net.graph.outputs]
     return Errors({name: _relative(_real(net, name, found[name]), exact[name]) for name in names})
 
 
