@@ -55,7 +55,7 @@ def settings(rows: Sequence[Row]) -> str:
             for network, candidate in dict.fromkeys((row.network, row.candidate) for row in mine)
             if candidate.startswith(KINDS[:2])
         ]
-        texts.append(table([machine, *(_setting(*column) for column in columns)], lines))
+        texts.append(table([machine, *(inference.words(*column) for column in columns)], lines))
     return "\n\n".join(texts)
 
 
@@ -69,16 +69,12 @@ def speed(rows: Sequence[Row]) -> str:
         lines = [[name, row.cell, *[""] * len(levels)] for name, row in cells.items() if ", " not in name]
         lines += [[kind, "", *(_cell(cells.get(f"{kind}, {level}")) for level in levels)] for kind in kinds]
         machine, network, batch, threads = setting
-        texts.append(table([f"{network}, {_setting(batch, threads)}; {machine}", "dense", *levels], lines))
+        texts.append(table([f"{network}, {inference.words(batch, threads)}; {machine}", "dense", *levels], lines))
     return "\n\n".join(texts)
 
 
 def _levels(candidates: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(level for _, _, level in (name.partition(", ") for name in candidates) if level))
-
-
-def _setting(batch: int, threads: int) -> str:
-    return f"batch {batch}, {threads} thread{'s' * (threads > 1)}"
 
 
 def _cell(row: Row | None) -> str:
@@ -101,7 +97,7 @@ def accuracy(rows: Sequence[engine_accuracy.Row]) -> str:
         lines = []
         for job in dict.fromkeys(row["job"] for row in here):
             mine = {row["runtime"]: row for row in here if row["job"] == job}
-            cells = [f"{_percent(mine[kind])}, {float(mine[kind]['ms']):.2f} ms" for kind in PRECISIONS]
+            cells = [f"{100 * float(mine[k]['accuracy']):.2f}, {float(mine[k]['ms']):.2f} ms" for k in PRECISIONS]
             first = mine[PRECISIONS[0]]
             lines.append([*_words(first), f"{float(first['torch ms']):.1f} ms", *cells])
         texts.append(table([f"network, on {machine}", "zeros", "share", "torch", *PRECISIONS], lines, words=3))
@@ -142,25 +138,25 @@ def _named(row: engine_accuracy.Row) -> tuple[str, ...]:
     return name, *_words(row)[1:]
 
 
-def _percent(row: engine_accuracy.Row) -> str:
-    return f"{100 * float(row['accuracy']):.2f}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES)
-    options = parser.parse_args()
+def tables() -> dict[str, str]:
+    """All of them, by their names in pages."""
     with engine_accuracy.ROWS.open(encoding="utf-8") as file:
         accuracies = list(csv.DictReader(file))
     speeds = inference.read(inference.ROWS)
-    tables = {
+    return {
         "engine overview": overview(speeds),
         "engine settings": settings(speeds),
         "engine speed": speed(speeds),
         "engine accuracy": accuracy(accuracies),
         "engine points": points(accuracies),
     }
-    fill(options.pages, tables)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES)
+    options = parser.parse_args()
+    fill(options.pages, tables())
 
 
 if __name__ == "__main__":

@@ -123,6 +123,10 @@ def write(path: Path, new: list[Row]) -> None:
         writer.writerows(lines)
 
 
+def words(batch: int, threads: int) -> str:
+    return f"batch {batch}, {threads} thread{'s' * (threads > 1)}"
+
+
 def markdown(found: list[Row]) -> str:
     """A table for each machine and network: × torch eager / × OpenVINO's dense int8."""
     texts = []
@@ -134,7 +138,7 @@ def markdown(found: list[Row]) -> str:
         lines = [[name, *(cells.get((name, *setting), "-") for setting in settings)] for name in names]
         head = [
             f"{network}, {machine}",
-            *(f"batch {batch}, {threads} thread{'s' * (threads > 1)}" for batch, threads in settings),
+            *(words(*setting) for setting in settings),
         ]
         texts.append(table(head, lines))
     return "\n\n".join(texts)

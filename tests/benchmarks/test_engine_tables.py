@@ -1,12 +1,8 @@
 """Tables of the engine: what is fastest at each accuracy, and that pages hold what the data say."""
 
-import csv
-
 import pytest
 
-import engine_accuracy
-import inference
-from engine_tables import PAGES, accuracy, overview, points, settings, speed
+from engine_tables import PAGES, points, tables
 
 DENSE, BLOCKS, ANYWHERE = (f"cifar10/{method} epochs=15 seed=0" for method in ("dense", "block4", "target"))
 
@@ -38,11 +34,7 @@ def test_without_rivals_there_is_nothing_to_choose_from():
     assert points(of(DENSE, 0.9, 5.0)) == ""
 
 
-@pytest.mark.parametrize("name", ["overview", "settings", "speed", "accuracy", "points"])
+@pytest.mark.parametrize("name", tables())
 def test_pages_hold_what_the_data_say(name):
-    rows = inference.read(inference.ROWS)
-    with engine_accuracy.ROWS.open(encoding="utf-8") as file:
-        accuracies = list(csv.DictReader(file))
-    makes = {"overview": overview, "settings": settings, "speed": speed}
-    made = makes[name](rows) if name in makes else {"accuracy": accuracy, "points": points}[name](accuracies)
-    assert any(f"<!-- engine {name} -->\n{made}\n<!-- end -->" in page.read_text(encoding="utf-8") for page in PAGES)
+    made = tables()[name]
+    assert any(f"<!-- {name} -->\n{made}\n<!-- end -->" in page.read_text(encoding="utf-8") for page in PAGES)

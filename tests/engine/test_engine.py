@@ -164,10 +164,8 @@ def test_errors_are_those_of_every_value(model):
 
 def test_errors_of_a_transformer_are_those_of_every_value_too():
     torch.manual_seed(0)
-    model, x = (
-        settled(nn.Sequential(nn.Linear(24, 24), nn.LayerNorm(24), nn.Linear(24, 24))).eval(),
-        torch.randn(64, 5, 24),
-    )
+    model = settled(nn.Sequential(nn.Linear(24, 24), nn.LayerNorm(24), nn.Linear(24, 24))).eval()
+    x = torch.randn(64, 5, 24)
     engine = sp.engine.compile(model, x[:1], x, "int8", threads=1)
     assert list(engine.error(x[:8]).values) == [*engine.graph.inputs, *(op.name for op in engine.graph.operations)]
 
