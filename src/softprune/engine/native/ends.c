@@ -1,9 +1,5 @@
 // Where values come in and go out: arrays of floats in the user's order <-> panels.
-#include "steps.h"
-
-INLINE const int32_t *lanes_of(const Step *s, const Job *j, int panel) {
-  return (j->group == j->groups - 1 ? s->last : s->indices) + (size_t)panel * s->width * 16;
-}
+#include "lanes.h"
 
 // q = round(clamp(x · real[0], real[1], real[2])) + fill; what is no number becomes the smallest.
 typedef struct { VecF scale, low, high; Vec zero; } Quantizer;
@@ -49,7 +45,7 @@ static void input_lines(const float *x, const Step *s, const int32_t *lanes, int
 void input8(const Step *s, const Job *j, int panel, int part) {
   (void)part;
   const float *x = (const float *)at(&s->x, j, 0) + s->image * j->group;
-  const int32_t *lanes = lanes_of(s, j, panel);
+  const int32_t *lanes = lanes_of(s, j, panel, 16);
   const Quantizer quantizer = quantizer_of(s);
   const int count = s->counts[panel];
   for (int c = 0; c < s->inputs; c++) {
@@ -79,7 +75,7 @@ void output8(const Step *s, const Job *j, int panel, int part) {
   (void)part;
   const uint8_t *x = at(&s->x, j, panel);
   float *y = (float *)at(&s->y, j, 0) + s->image * j->group;
-  const int32_t *lanes = lanes_of(s, j, panel);
+  const int32_t *lanes = lanes_of(s, j, panel, 16);
   for (int c = 0; c < s->images; c += 4, x += (size_t)s->x.vectors * BYTES) {
     const int channels = s->images - c < 4 ? s->images - c : 4;
     for (int l = 0; l < 16 * s->counts[panel]; l++) {
@@ -95,18 +91,14 @@ void output32(const Step *s, const Job *j, int panel, int part) {
   (void)part;
   const uint8_t *x = at(&s->x, j, panel);
   float *y = (float *)at(&s->y, j, 0) + s->image * j->group;
-  const int32_t *lanes = lanes_of(s, j, panel);
+  const int32_t *lanes = lanes_of(s, j, panel, 16);
   const size_t step = (size_t)s->x.vectors * BYTES;
   int c = 0;
   for (; s->channel == 1 && c + 4 <= s->images; c += 4) // of tokens, 4 channels at once
     for (int p = 0; p < s->counts[panel]; p++) {
       Vec v[4];
-      float f[4][4][4] __attribute__((aligned(64)));
       UNROLL for (int k = 0; k < 4; k++) v[k] = v_load(x + (c + k) * step + BYTES * p);
-      v_turn32(v);
-      UNROLL for (int k = 0; k < 4; k++) v_store(f[k], v[k]);
-      for (int l = 0; l < 16; l++)
-        if (lanes[16 * p + l] >= 0) memcpy(y + lanes[16 * p + l] + c, f[l % 4][l / 4], 16);
+      write_tokens(v, lanes + 16 * p, y + c);
     }
   for (; c < s->images; c++)
     for (int p = 0; p < s->counts[panel]; p++) {

@@ -1,5 +1,6 @@
 // Everything in int16 but sparse layers. A lane is one channel of one pixel, a vector 32 pixels.
 #include <math.h>
+#include "lanes.h"
 #include "pools.h"
 
 MAXPOOL(maxpool16, 2, Vec, v_load, v_store, v_max16)
@@ -49,10 +50,6 @@ void add16(const Step *s, const Job *j, int panel, int part) {
     }
 }
 
-INLINE const int32_t *lanes_of(const Step *s, const Job *j, int panel) {
-  return (j->group == j->groups - 1 ? s->last : s->indices) + (size_t)panel * s->width * 32;
-}
-
 // 16 floats -> 16 whole numbers; what is no number becomes the smallest.
 INLINE void put16(VecF x, VecF scale, int16_t *y) {
   int32_t w[16] __attribute__((aligned(64)));
@@ -64,7 +61,7 @@ INLINE void put16(VecF x, VecF scale, int16_t *y) {
 void input16(const Step *s, const Job *j, int panel, int part) {
   (void)part;
   const float *x = (const float *)at(&s->x, j, 0) + s->image * j->group;
-  const int32_t *lanes = lanes_of(s, j, panel);
+  const int32_t *lanes = lanes_of(s, j, panel, 32);
   const size_t step = (size_t)s->y.vectors * 32;
   const VecF scale = f_set(s->real[0]);
   for (int i = 0; i < 32 * s->counts[panel]; i += 16) {
@@ -73,9 +70,7 @@ void input16(const Step *s, const Job *j, int panel, int part) {
     int c = 0;
     for (; s->channel == 1 && c + 4 <= s->inputs; c += 4) {
       Vec v[4];
-      UNROLL for (int k = 0; k < 4; k++)
-        v[k] = v_of_floats(f_load4(x + l[k] + c, x + l[4 + k] + c, x + l[8 + k] + c, x + l[12 + k] + c));
-      v_turn32(v);
+      read_tokens(x + c, l, v);
       UNROLL for (int k = 0; k < 4; k++) put16(f_of_bits(v[k]), scale, y + (c + k) * step);
     }
     for (; c < s->inputs; c++) put16(f_gather(x + s->channel * c, l), scale, y + c * step);
@@ -85,7 +80,7 @@ void input16(const Step *s, const Job *j, int panel, int part) {
 void output16(const Step *s, const Job *j, int panel, int part) {
   (void)part;
   float *y = (float *)at(&s->y, j, 0) + s->image * j->group;
-  const int32_t *lanes = lanes_of(s, j, panel);
+  const int32_t *lanes = lanes_of(s, j, panel, 32);
   const size_t step = (size_t)s->x.vectors * 32;
   for (int i = 0; i < 32 * s->counts[panel]; i += 16) {
     const int32_t *to = lanes + i;
@@ -96,9 +91,7 @@ void output16(const Step *s, const Job *j, int panel, int part) {
       Vec v[4];
       for (int k = 0; k < 4; k++) for (int l = 0; l < 16; l++) f[k][l] = (float)x[(c + k) * step + l] * s->real[0];
       UNROLL for (int k = 0; k < 4; k++) v[k] = v_load(f[k]);
-      v_turn32(v);
-      UNROLL for (int k = 0; k < 4; k++) v_store(f[k], v[k]);
-      for (int l = 0; l < 16; l++) if (to[l] >= 0) memcpy(y + to[l] + c, f[l % 4] + l / 4 * 4, 16);
+      write_tokens(v, to, y + c);
     }
     for (; c < s->inputs; c++)
       for (int l = 0; l < 16; l++) if (to[l] >= 0) y[to[l] + s->channel * c] = (float)x[c * step + l] * s->real[0];

@@ -1,5 +1,6 @@
 // Everything in fp32 but sparse layers and the way out. A lane is one channel of one pixel.
 #include "curves.h"
+#include "lanes.h"
 #include "pools.h"
 
 MAXPOOL(maxpool32, 4, VecF, f_load, f_store, f_max)
@@ -50,16 +51,13 @@ void input32(const Step *s, const Job *j, int panel, int part) {
   (void)part;
   const float *x = (const float *)at(&s->x, j, 0) + s->image * j->group;
   uint8_t *y = at(&s->y, j, panel);
-  const int32_t *lanes = (j->group == j->groups - 1 ? s->last : s->indices) + (size_t)panel * s->width * 16;
+  const int32_t *lanes = lanes_of(s, j, panel, 16);
   const size_t step = (size_t)s->y.vectors * BYTES;
   int c = 0;
   for (; s->channel == 1 && c + 4 <= s->images; c += 4) // of tokens, 4 channels at once
     for (int p = 0; p < s->counts[panel]; p++) {
-      const int32_t *l = lanes + 16 * p;
       Vec v[4];
-      UNROLL for (int k = 0; k < 4; k++)
-        v[k] = v_of_floats(f_load4(x + l[k] + c, x + l[4 + k] + c, x + l[8 + k] + c, x + l[12 + k] + c));
-      v_turn32(v);
+      read_tokens(x + c, lanes + 16 * p, v);
       UNROLL for (int k = 0; k < 4; k++) v_store(y + (c + k) * step + BYTES * p, v[k]);
     }
   for (; c < s->images; c++)
