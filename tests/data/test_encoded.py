@@ -47,6 +47,14 @@ def test_files_or_pixels(mixed, train):
     assert part.plan == Plan.of([*shown, *[(SIZE, SIZE, Cut((0, 0, SIZE, SIZE)))] * 3], SIZE)
 
 
+def test_progressive_files_are_not_for_a_gpu(tmp_path):
+    files = [write(tmp_path / f"{p}.jpg", picture(60, 50), progressive=p) for p in (False, True)]
+    pictures = Pictures(Listing(Paths(map(str, files)), torch.arange(2)), SIZE, seed=0, train=False)
+    found = Encoding(pictures)[0, [0, 1]]
+    assert [length > 0 for length in found.parts[0].lengths] == [True, False]
+    assert torch.equal(found.pixels[0], pictures.photo(0, 1).by_pillow())
+
+
 def test_the_same_in_another_epoch_is_another_cut(mixed):
     encoding = Encoding(Pictures(mixed, SIZE, seed=0, train=True))
     plans = [encoding[epoch, [0, 4]].parts[0].plan for epoch in (0, 1, 1)]

@@ -57,7 +57,7 @@ class Photo:
     ``draw`` is None.
 
     ``simple``: whether others than Pillow may decode it. They cannot read a JPEG at a half of its size or less, which
-    Pillow does where the box is large enough.
+    Pillow does where the box is large enough. ``baseline``: whether a GPU may.
     """
 
     def __init__(self, path: str, size: int, draw: random.Random | None) -> None:
@@ -67,6 +67,7 @@ class Photo:
         self.cut = Cut.of(self.width, self.height, size, draw)
         left, top, right, bottom = self.cut.box
         self.simple = jpeg is not None and jpeg.plain and max(right - left, bottom - top) < 2 * GAP * size
+        self.baseline = self.simple and jpeg is not None and jpeg.baseline
 
     def pixels(self) -> Tensor:
         """size × size × 3."""

@@ -1,6 +1,6 @@
 """What workers hand over when the GPU decodes: JPEG files as they are, and what is to be cut out of each.
 
-What only Pillow can read, and what is very large, comes as pixels that are cut already.
+What GPUs do not read (other formats, progressive files), and what is very large, comes as pixels that are cut already.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Encoding(Dataset[Encoded]):
         try:
             for i in indices:
                 photo = self.pictures.photo(epoch, i)
-                if photo.simple and photo.width * photo.height <= LARGEST and i not in refused:
+                if photo.baseline and photo.width * photo.height <= LARGEST and i not in refused:
                     files.append(photo.content)
                     shown.append((photo.width, photo.height, photo.cut))
                 else:
                     files.append(b"")
-                    pixels.append(photo.by_pillow())
+                    pixels.append(photo.pixels())
                     shown.append((size, size, Cut((0, 0, size, size))))
         except DataError as error:
             return Encoded(epoch, indices, labels, None, None, [], str(error))

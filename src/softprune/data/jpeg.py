@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 _START, _END = b"\xff\xd8", b"\xff\xd9"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that begin a frame
-_HUFFMAN = frozenset((0xC0, 0xC1, 0xC2))  # baseline, extended, progressive
+_BASELINE = 0xC0
+_HUFFMAN = frozenset((_BASELINE, 0xC1, 0xC2))  # extended, progressive
 _ADOBE = 0xEE
 _TAIL = 64
 """A whole file ends within so many bytes behind its end marker; one without it was cut off."""
@@ -15,11 +16,12 @@ _TAIL = 64
 @dataclass(frozen=True)
 class Jpeg:
     """``plain``: complete, 8 bits, and YCbCr with colour sampled as usual. Others are left to Pillow, which knows
-    CMYK, arithmetic coding and the rest, or says what is wrong."""
+    CMYK, arithmetic coding and the rest, or says what is wrong. ``baseline``: plain and not progressive."""
 
     width: int
     height: int
     plain: bool
+    baseline: bool
 
 
 def header(content: bytes) -> Jpeg | None:
@@ -57,4 +59,5 @@ def _frame(marker: int, segment: bytes, adobe: int, complete: bool) -> Jpeg | No
     usual = len(sampling) == channels == 3 and sampling[1:] == [0x11, 0x11] and sampling[0] in (0x11, 0x12, 0x21, 0x22)
     colours = adobe == 1 and names != b"RGB"
     whole = complete and width > 0 and height > 0
-    return Jpeg(width, height, whole and marker in _HUFFMAN and bits == 8 and usual and colours)
+    plain = whole and marker in _HUFFMAN and bits == 8 and usual and colours
+    return Jpeg(width, height, plain, plain and marker == _BASELINE)
