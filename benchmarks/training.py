@@ -1,11 +1,13 @@
 """Training at full size, as the command does it: seconds an epoch, images a second, and who waits for whom.
 
     python benchmarks/training.py cifar10 --data FOLDER   # ResNet-18, S-LATS, 30 epochs: accuracy, wall and epoch time
+    export CUDA_DEVICE_MAX_CONNECTIONS=32                 # as the command does for itself
     python benchmarks/training.py imagenet                # ResNet-50 on a folder of synthetic JPEGs of ImageNet's size
 
 The second trains on JPEG files that the GPU decodes, or workers by torchvision or by Pillow, and on some of these
 batches kept on the device, with each number of cores. The share of time that the device waits for data is 1 − (time of
-the last) / (time of the others), which counts what decoding takes from the network. `--out` writes JSON as it goes.
+the last) / (time of the others), which counts what decoding takes from the network. The share of time that the loop is
+between two steps tells whether batches come too late, or steps take longer. `--out` writes JSON as it goes.
 """
 
 from __future__ import annotations
@@ -42,22 +44,28 @@ EVERY = sorted(os.sched_getaffinity(0))
 
 
 class Clock(Callback):
-    """When each step was over, the device included."""
+    """When each step was over, the device included, and how long the loop had been between two steps."""
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self.times: list[tuple[int, float]] = []
+        self.times: list[tuple[int, float, float]] = []
+        self.between, self.ended = 0.0, time.perf_counter()
+
+    def on_train_batch_start(self, *_) -> None:
+        self.between += time.perf_counter() - self.ended
 
     def on_train_batch_end(self, trainer, module, *_) -> None:
         if trainer.global_step % self.every == 0:
             if CUDA:
                 torch.cuda.synchronize()
-            self.times.append((trainer.global_step, time.perf_counter()))
+            self.times.append((trainer.global_step, time.perf_counter(), self.between))
+        self.ended = time.perf_counter()
 
-    def seconds_a_step(self) -> float:
-        """From the middle on: what comes before is compilation, and batches that workers made ready meanwhile."""
-        (first, begin), (last, end) = self.times[(len(self.times) - 1) // 2], self.times[-1]
-        return (end - begin) / (last - first)
+    def seconds_a_step(self) -> tuple[float, float]:
+        """In all, and between two of them. From the middle on: what comes before is compilation, and batches that
+        workers made ready meanwhile."""
+        (first, begin, before), (last, end, after) = self.times[(len(self.times) - 1) // 2], self.times[-1]
+        return (end - begin) / (last - first), (after - before) / (last - first)
 
 
 def cifar10(folder: Path, config: Config, small: str) -> tuple[dict[str, object], dict]:
@@ -79,7 +87,7 @@ def cifar10(folder: Path, config: Config, small: str) -> tuple[dict[str, object]
         "accuracy": outcome.accuracy,
         "sparsity": outcome.sparsity,
         "wall seconds": wall,
-        "seconds an epoch": clock.seconds_a_step() * batches,
+        "seconds an epoch": clock.seconds_a_step()[0] * batches,
         **outcome.figures,
     }, complete
 
@@ -98,7 +106,7 @@ def imagenet(steps: int, batch: int, cores: Sequence[int], ways: Sequence[str], 
         for number in cores:
             os.sched_setaffinity(0, EVERY[:number])
             mine = replace(config, workers=number)
-            kept = train(Kept(mine, images), steps)
+            kept, _ = train(Kept(mine, images), steps)
             result[f"{number} cores, images a second from the device"] = batch / kept
             for way in ways:
                 if (way == "GPU" and gpu.unable(DEVICE)) or (way == "torchvision" and not decode.torchvision()):
@@ -106,9 +114,10 @@ def imagenet(steps: int, batch: int, cores: Sequence[int], ways: Sequence[str], 
                 files = data.folder(folder, size=size, on_gpu=way == "GPU")
                 torch.cuda.empty_cache()
                 with mock.patch.object(decode, "torchvision", return_value=None) if way == "Pillow" else nullcontext():
-                    seconds = train(Samples(mine, files), steps)
+                    seconds, between = train(Samples(mine, files), steps)
                 result[f"{number} cores, images a second by {way}"] = batch / seconds
                 result[f"{number} cores, share of time waiting by {way}"] = 1 - kept / seconds
+                result[f"{number} cores, share of time between steps by {way}"] = between / seconds
                 if CUDA:
                     result[f"{number} cores, GiB reserved by {way}"] = torch.cuda.memory_reserved() / 2**30
                 if out:
@@ -124,8 +133,8 @@ class Kept(Samples):
         return DataLoader(list(islice(cycle(batches), self.config.epochs * self.batches())), batch_size=None)
 
 
-def train(module: Samples, steps: int) -> float:
-    """Seconds a step of the command's own task and loaders."""
+def train(module: Samples, steps: int) -> tuple[float, float]:
+    """Seconds a step of the command's own task and loaders, and how many of them between two steps."""
     seed_everything(0, verbose=False)
     config, images = module.config, module.data
     task = Task(config, len(images.classes), images.shape, module.batches())

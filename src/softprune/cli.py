@@ -359,6 +359,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without μ gets a question mark
+    launch.open_queues()
     try:
         app()
     except UserError as error:

@@ -87,6 +87,7 @@ def test_a_cpu_cannot(tmp_path):
     ("on_gpu", "workers", "world", "there"),
     [
         (None, 8, 1, True),
+        (None, 15, 1, True),
         (None, 16, 1, False),
         (None, 16, 2, True),
         (None, 99, 1, False),

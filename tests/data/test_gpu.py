@@ -16,8 +16,10 @@ from softprune import data
 from softprune.data import decode, encoded, gpu
 from softprune.data.files import STD
 from softprune.errors import DataError
+from softprune.training.launch import open_queues
 
 CUDA = torch.device("cuda", 0)
+open_queues()
 
 pytestmark = [
     pytest.mark.gpu,
@@ -170,21 +172,23 @@ def test_a_file_that_nobody_reads_is_named(folder, tmp_path, workers, content):
         list(batches(tmp_path, True, workers=workers, train=False))
 
 
-def test_what_the_gpu_refuses_is_for_pillow(folder, monkeypatch):
-    """One file makes the call for all of them fail; it does not say which."""
+@pytest.mark.parametrize("names", [["class1/04"], ["class0/00", "class1/04", "class1/10"]])
+def test_what_the_gpu_refuses_is_for_the_cpu(folder, monkeypatch, names):
+    """One file makes the call for all of them fail; it does not say which. Files of other parts come later."""
     real = gpu._decode
-    refused = (folder / "train" / "class1" / "04.jpg").read_bytes()
+    refused = [(folder / "train" / f"{name}.jpg").read_bytes() for name in names]
 
     def fussy(files, device):
-        if any(bytes(file.tolist()) == refused for file in files):
+        if any(bytes(file.tolist()) in refused for file in files):
             raise RuntimeError("nvJPEG failed")
         return real(files, device)
 
     expected = [x for x, _ in batches(folder, True)]
     monkeypatch.setattr(gpu, "_decode", fussy)
+    monkeypatch.setattr(encoded, "MOST", 2 * 372 * 332)
     found = [x for x, _ in batches(folder, True)]
     same = [torch.equal(a, b) for x, u in zip(found, expected, strict=True) for a, b in zip(x, u, strict=True)]
-    assert same.count(False) == 1
+    assert same.count(False) == len(names)
     assert all(grey_levels(x, u) < 0.5 for x, u in zip(found, expected, strict=True))
 
 
@@ -225,6 +229,41 @@ def test_memory_is_bounded(folder, monkeypatch):
     assert torch.cuda.max_memory_allocated() - before < (gpu.AHEAD + 3) * one + 20 * encoded.MOST
     del x
     assert torch.cuda.memory_allocated() - before < one
+
+
+BUSY = """
+import sys
+import torch
+from softprune import data
+from softprune.data.encoded import Encoding
+from softprune.data.gpu import Decoder
+from softprune.data.pictures import Pictures
+images = data.folder(sys.argv[1], size=64, on_gpu=True).train
+encoding = Encoding(Pictures(images.listing, 64, 0, train=False))
+decoder = Decoder(encoding, torch.device("cuda", 0), images.mean, images.std)
+batch = encoding.encode(0, list(range(24))).pin_memory()
+for _ in range(3):  # from now on it allocates nothing
+    decoder(batch)
+torch.cuda.synchronize()
+for _ in range(500):
+    torch.cuda._sleep(10_000_000)  # some seconds in all
+network = torch.cuda.Event()
+network.record()
+decoder(batch)
+print("waited" if network.query() else "went on")
+"""
+
+
+@pytest.mark.parametrize(("queues", "outcome"), [("32", "went on"), (None, "waited")])
+def test_with_queues_of_its_own_decoding_does_not_wait_for_the_network(folder, queues, outcome):
+    environment = {name: text for name, text in os.environ.items() if name != "CUDA_DEVICE_MAX_CONNECTIONS"}
+    if queues:
+        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = queues
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY, folder], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == outcome
+    assert ("variable CUDA_DEVICE_MAX_CONNECTIONS=32" in done.stderr) == (queues is None)
 
 
 SCRIPT = """

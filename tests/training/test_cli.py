@@ -528,6 +528,15 @@ def test_what_ends_a_run_outside_of_training(tmp_path, monkeypatch, capsys, erro
     assert text in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize(("before", "after"), [({}, "32"), ({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1")])
+def test_queues_to_a_gpu_are_opened_before_anybody_asks_for_one(monkeypatch, before, after):
+    monkeypatch.setattr(os, "environ", before)
+    found = []
+    monkeypatch.setattr(cli, "app", lambda: found.append(os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]))
+    cli.main()
+    assert found == [after]
+
+
 def test_the_process_exits_with_a_sentence_and_a_code(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "softprune", "train", "nothing/here"], capture_output=True, text=True, cwd=tmp_path

@@ -26,7 +26,7 @@ from softprune.errors import ConfigError, DataError
 MEAN = 255 * torch.tensor([0.485, 0.456, 0.406])
 STD = 255 * torch.tensor([0.229, 0.224, 0.225])
 
-ENOUGH = 12
+ENOUGH = 16
 """Cores for each GPU that decode about as many images as the GPU does beside a network (docs/benchmarks.md)."""
 
 T = TypeVar("T")

@@ -6,6 +6,8 @@ in use, and of pictures that are decoded and not yet cut at most ``encoded.MOST`
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +27,8 @@ try:
     import triton
 except ImportError:  # a CPU build of torch brings no Triton
     triton = None
+
+_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 AHEAD = 2
 """Batches that are ready or under way when one is handed over."""
@@ -78,12 +82,23 @@ class Decoder:
     """
 
     def __init__(self, encoding: Encoding, device: torch.device, mean: Tensor, std: Tensor) -> None:
+        if _QUEUES not in os.environ:
+            warnings.warn(
+                "Decoding on the GPU is slow, since it waits for the network in the same queues. Set the environment "
+                f"variable {_QUEUES}=32 before the program starts, as the command `softprune` does for itself.",
+                stacklevel=4,
+            )
         self.encoding, self.device = encoding, device
         self.mean, self.std = mean.to(device), std.to(device)
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def __call__(self, batch: Encoded) -> Batch:
-        """Complete when it returns: this thread waits for the GPU, and no other does."""
+    def __call__(self, batch: Encoded, refused: frozenset[int] = frozenset()) -> Batch:
+        """Complete when it returns: this thread waits for the GPU, and no other does.
+
+        Args:
+            batch: as workers read it.
+            refused: its images of which it is known that they are not for the GPU.
+        """
         if batch.problem:
             raise DataError(batch.problem)
         size, begin = self.encoding.pictures.size, 0
@@ -97,9 +112,9 @@ class Decoder:
                 encoded = [next(files) for length in part.lengths if length]
                 decoded = self._decoded(encoded)
                 pictures = [next(decoded) if length else next(pixels) for length in part.lengths]
-                if refused := _refused(pictures, part):
-                    indices = {batch.indices[begin + i] for i in refused}
-                    return self(self.encoding.encode(batch.epoch, batch.indices, indices))
+                if bad := _refused(pictures, part):
+                    refused |= {batch.indices[begin + i] for i in bad}
+                    return self(self.encoding.encode(batch.epoch, batch.indices, refused), refused)
                 resample.batch(pictures, part.plan, size, self.mean, self.std, images[begin:end])
                 self._wait()  # the memory of these pictures is for the next ones
                 begin = end

@@ -1,4 +1,4 @@
-"""The processes of a launch: who speaks for all of them, and how they end."""
+"""The processes of a launch: what they find in their environment, who speaks for all of them, and how they end."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def forget_leftovers(say: Callable[[str], None]) -> None:
     for name in _RANKS:
         if os.environ.get(name, "0") != "0":
             say(f"{name}={os.environ.pop(name)} is ignored: WORLD_SIZE does not say that there are several processes.")
+
+
+def open_queues() -> None:
+    """As many queues to a GPU as CUDA has, unless somebody chose. With its 8 the streams of a JPEG decoder share some
+    with the network, and wait until all is done that the network has asked for (docs/benchmarks.md).
+
+    To be called before anybody asks CUDA for anything, be it only whether it is there.
+    """
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 
 def check_nodes(nodes: int) -> None:
