@@ -7,7 +7,7 @@ from dataclasses import dataclass
 _START, _END = b"\xff\xd8", b"\xff\xd9"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that begin a frame
 _BASELINE = 0xC0
-_HUFFMAN = frozenset((_BASELINE, 0xC1, 0xC2))  # extended, progressive
+_HUFFMAN = frozenset((_BASELINE, 0xC1, 0xC2))  # the others: extended, progressive
 _ADOBE = 0xEE
 _TAIL = 64
 """A whole file ends within so many bytes behind its end marker; one without it was cut off."""
