@@ -41,6 +41,12 @@ def test_digits_are_learned_to_90_percent_at_80_percent_sparsity(tmp_path):
     network.load_state_dict(model_file.read(run.folder / "model.safetensors"))
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_firing_is_measured_in_any_precision(tmp_path, precision):
+    config = replace(recipes.get("sew_digits/slats").smoke(), epochs=1, final=0.01, precision=precision)
+    assert 0 < Run.create(tmp_path / "run", config).train(say=lambda _: None).figures["firing rate"] < 1
+
+
 def test_a_frontier_of_firing_rates(tmp_path, drawn):
     said: list[str] = []
     config = replace(recipes.get("sew_digits/slats").smoke(), epochs=1)

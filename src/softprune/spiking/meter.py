@@ -172,7 +172,7 @@ def _fan_out(module: nn.Module, kind: type[nn.Module], weight: Tensor, x: Tensor
     """How many of the layer's weights, which are 0 or 1, each of its inputs is multiplied by."""
     layer = copy.copy(module)  # calling ``forward`` skips its hooks
     layer._parameters = {"weight": nn.Parameter(weight.clone()), "bias": None}
-    silence = torch.zeros(1, *x.shape[1:], device=x.device, requires_grad=True)
+    silence = torch.zeros(1, *x.shape[1:], dtype=weight.dtype, device=x.device, requires_grad=True)
     with torch.autocast(x.device.type, enabled=False):
         reached = kind.forward(layer, silence)
     (met,) = torch.autograd.grad(reached.sum(), silence)
