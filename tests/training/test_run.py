@@ -65,6 +65,14 @@ def test_a_compiled_network_is_compiled_once(tmp_path, complete):
     assert outcome.sparsity == pytest.approx(uncompiled["sparsity"], abs=0.01)
 
 
+@pytest.mark.slow
+def test_a_network_is_compiled_for_its_own_shapes_whatever_was_before(tmp_path):
+    """Not for any shape, since another run had another: the compiler fails at some networks then."""
+    for recipe in ("gpt_small/dense", "sew_digits/slats"):
+        config = replace(recipes.get(recipe).smoke(), compile=True, epochs=1, warmup=0)
+        assert train(Run.create(tmp_path / config.network, config)).accuracy is not None
+
+
 def test_the_folder_of_a_complete_run(complete):
     names = {path.relative_to(complete.folder).as_posix() for path in complete.folder.rglob("*")}
     assert {

@@ -37,7 +37,7 @@ class Task(LightningModule):
         self.flops = count and count(self.network, example)
         if config.precision == "64-true":
             self.network.double()  # before Lightning does, which loads checkpoints first
-        self._loss = torch.compile(self.loss) if config.compile else self.loss
+        self._loss = torch.compile(self.loss, dynamic=False) if config.compile else self.loss
         self.pruner: sp.Pruner | None = None
         self._validated = torch.zeros(3)  # Σ loss, correct predictions, predictions
 
