@@ -1,6 +1,5 @@
 """Decoding ahead: in order, not further than promised, and ended with the loader; which devices can."""
 
-import os
 import threading
 from itertools import count
 
@@ -79,28 +78,19 @@ def test_a_cpu_cannot(tmp_path):
         data.folder(root, size=24, on_gpu=True).train.loader(batch=2, train=True)
     for on_gpu in (None, False):
         split = data.folder(root, size=24, on_gpu=on_gpu).train
-        assert split.decoder(CPU, 4, 1) in ("Pillow", "torchvision on the CPU")
+        assert split.decoder(CPU) in ("Pillow", "torchvision on the CPU")
         assert next(iter(split.loader(batch=2, train=True)))[0].shape == (2, 3, 24, 24)
 
 
 @pytest.mark.parametrize(
-    ("on_gpu", "workers", "world", "there"),
-    [
-        (None, 8, 1, True),
-        (None, 15, 1, True),
-        (None, 16, 1, False),
-        (None, 16, 2, True),
-        (None, 99, 1, False),
-        (True, 16, 1, True),
-        (False, 8, 1, False),
-    ],
+    ("on_gpu", "reason", "there"),
+    [(None, None, True), (None, "there is none", False), (True, None, True), (False, None, False)],
 )
-def test_many_cores_decode_by_themselves(tmp_path, monkeypatch, on_gpu, workers, world, there):
-    monkeypatch.setattr(gpu, "unable", lambda device: None)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(16))
+def test_a_gpu_that_can_decodes_unless_told_otherwise(tmp_path, monkeypatch, on_gpu, reason, there):
+    monkeypatch.setattr(gpu, "unable", lambda device: reason)
     split = data.folder(write_folder(tmp_path, (80, 70), suffix="jpg"), size=24, on_gpu=on_gpu).train
-    assert (split.decoder(CPU, workers, world) == "torchvision on the GPU") == there
+    assert (split.decoder(CPU) == "torchvision on the GPU") == there
 
 
 def test_images_in_memory_are_decoded_already(tmp_path):
-    assert data.folder(write_folder(tmp_path, (32, 32))).train.decoder(CPU, 4, 1) is None
+    assert data.folder(write_folder(tmp_path, (32, 32))).train.decoder(CPU) is None

@@ -5,7 +5,6 @@ Workers hand over bytes: of the files, or of the pixels, a quarter of what float
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -26,9 +25,6 @@ from softprune.errors import ConfigError, DataError
 MEAN = 255 * torch.tensor([0.485, 0.456, 0.406])
 STD = 255 * torch.tensor([0.229, 0.224, 0.225])
 
-ENOUGH = 16
-"""Cores for each GPU that decode about as many images as the GPU does beside a network (docs/benchmarks.md)."""
-
 T = TypeVar("T")
 
 
@@ -38,7 +34,7 @@ class FileSplit(ImageSplit):
     Args:
         listing: the files.
         size: pixels a side.
-        on_gpu: whether the GPU that needs the images decodes them; None: if it can, and the CPU has few cores.
+        on_gpu: whether the GPU that needs the images decodes them; None: if it can.
     """
 
     mean, std = MEAN, STD
@@ -49,17 +45,16 @@ class FileSplit(ImageSplit):
     def __len__(self) -> int:
         return len(self.listing.paths)
 
-    def decoder(self, device: torch.device, workers: int, world: int) -> str:
-        if self._by_gpu(device, workers, world):
+    def decoder(self, device: torch.device) -> str:
+        if self._by_gpu(device):
             return "torchvision on the GPU"
         return "Pillow" if torchvision() is None else "torchvision on the CPU"
 
-    def _by_gpu(self, device: torch.device, workers: int, world: int) -> bool:
+    def _by_gpu(self, device: torch.device) -> bool:
         if self.on_gpu is False:
             return False
         if (reason := gpu.unable(device)) is None:
-            cores = min(workers, len(os.sched_getaffinity(0)) // world)
-            return self.on_gpu is True or cores < ENOUGH
+            return True
         if self.on_gpu:
             raise ConfigError(
                 f"Cannot decode images on the GPU. This is because {reason}. Write `decode=auto`, or install "
@@ -73,7 +68,7 @@ class FileSplit(ImageSplit):
         Images have the memory format ``channels_last``, as in their files.
         """
         pictures = Pictures(self.listing, self.size, order.seed, order.train)
-        if self._by_gpu(device, workers, order.world):
+        if self._by_gpu(device):
             encoding = Encoding(pictures)
             decoder = gpu.Decoder(encoding, device, self.mean, self.std)
             return lambda keys: gpu.ahead(loaded(encoding, keys, workers, pin=True), decoder)

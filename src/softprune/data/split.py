@@ -43,8 +43,8 @@ class Split(ABC):
     def __len__(self) -> int:
         """Images, or windows."""
 
-    def decoder(self, device: torch.device, workers: int, world: int) -> str | None:
-        """Who decodes files while a network trains, in words, given what ``loader`` is given; None if nobody does."""
+    def decoder(self, device: torch.device) -> str | None:
+        """Who decodes files for this device, in words; None if nobody does."""
         return None
 
     @abstractmethod

@@ -114,7 +114,7 @@ class Run:
         recorder = Recorder(History(self.folder / "history.jsonl"), say if progress == "lines" else None)
         everyone = [recorder, saver, *callbacks, *([Bar()] if progress == "bar" else [])]
         fitting = trainer.training(config, self.folder, task, everyone, AtomicCheckpointIO(found))
-        decoder = data.train.decoder(fitting.strategy.root_device, config.workers, fitting.world_size)
+        decoder = data.train.decoder(fitting.strategy.root_device)
         if decoder is not None:
             say(f"JPEG files are decoded by {decoder}.")
         with trainer.threads(task.network):
