@@ -112,14 +112,11 @@ def imagenet(steps: int, batch: int, cores: Sequence[int], ways: Sequence[str], 
                 if (way == "GPU" and gpu.unable(DEVICE)) or (way == "torchvision" and not decode.torchvision()):
                     continue
                 files = data.folder(folder, size=size, on_gpu=way == "GPU")
-                torch.cuda.empty_cache()
                 with mock.patch.object(decode, "torchvision", return_value=None) if way == "Pillow" else nullcontext():
                     seconds, between = train(Samples(mine, files), steps)
                 result[f"{number} cores, images a second by {way}"] = batch / seconds
                 result[f"{number} cores, share of time waiting by {way}"] = 1 - kept / seconds
                 result[f"{number} cores, share of time between steps by {way}"] = between / seconds
-                if CUDA:
-                    result[f"{number} cores, GiB reserved by {way}"] = torch.cuda.memory_reserved() / 2**30
                 if out:
                     out.write_text(json.dumps(result, indent=1))
     return result
