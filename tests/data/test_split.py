@@ -177,7 +177,6 @@ def test_refused_states(small, state):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_gpu_gives_what_the_cpu_gives(kind, workers):
     """Small images are augmented there, large ones come through pinned memory."""

@@ -112,8 +112,6 @@ def test_spread_gives_each_weight_the_score_of_its_block(out, into, rows, cols):
 
 # -- on a GPU ---------------------------------------------------------------------------------------------------
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
 
 def many(dtype: torch.dtype) -> list[Tensor]:
     thetas = [torch.randn(shape, dtype=dtype) for shape in [*SHAPES, (130, 260), (256, 64, 3, 3), (96, 40, 1, 1)]]
@@ -122,7 +120,6 @@ def many(dtype: torch.dtype) -> list[Tensor]:
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("p", POWERS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", SIZES)
@@ -146,7 +143,6 @@ def test_one_launch_does_what_plain_torch_does(size, dtype, p):
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("size", [*SIZES, (128, 128), (256, 256)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_on_a_gpu_too_a_block_dies_exactly_where_its_score_is_at_most_d(size, dtype):
@@ -161,7 +157,6 @@ def test_on_a_gpu_too_a_block_dies_exactly_where_its_score_is_at_most_d(size, dt
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("p", POWERS)
 def test_special_values_on_a_gpu_are_those_of_the_cpu(p):
     theta = torch.tensor([[0.0, 0.0, 1.0, -2.0, math.inf, 1.0, math.nan, 1.0, 1e30, 1.0, 1e-30, 0.0]])
@@ -173,7 +168,6 @@ def test_special_values_on_a_gpu_are_those_of_the_cpu(p):
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_the_host_does_not_wait():
     thetas = [torch.randn(64, 64, device="cuda") for _ in range(3)]
     ws = [torch.empty_like(x) for x in thetas]

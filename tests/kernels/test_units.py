@@ -115,9 +115,6 @@ def test_the_factor_of_special_values(p):
 # -- on a GPU ---------------------------------------------------------------------------------------------------
 
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
 def network(dtype: torch.dtype) -> tuple[list[Tensor], list[Owned | None], int]:
     """Convolutions in both layouts, linear layers owned by rows and by columns, tensors of few and of many weights."""
     shapes = [(256, 64, 3, 3), (64, 256, 1, 1), (64, 3, 7, 7), (1000, 300), (300, 1000), (300,), (77, 5), (2, 6, 4000)]
@@ -136,7 +133,6 @@ def network(dtype: torch.dtype) -> tuple[list[Tensor], list[Owned | None], int]:
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("tiles", [8192, 1])  # of one step, and of several
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_few_launches_do_what_plain_torch_does(dtype, tiles, monkeypatch):
@@ -160,7 +156,6 @@ def test_few_launches_do_what_plain_torch_does(dtype, tiles, monkeypatch):
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("p", [1, 1.5, 3, 100, math.inf])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_factor_on_a_gpu_is_that_of_the_cpu(p, dtype):

@@ -17,7 +17,6 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or its sums diffe
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.filterwarnings("ignore"),  # Lightning's and the compiler's own
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
 RECIPES = ["digits/slats", "digits/target", "digits/str", "digits/gpo", "digits/channels", "vit_digits/target"]
