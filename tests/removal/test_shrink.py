@@ -241,6 +241,56 @@ def test_a_constant_that_differs_at_the_border_of_larger_images_stays() -> None:
     compare(net, shrunk, torch.randn(1, 3, 5, 5, dtype=torch.float64), 1e-10)
 
 
+class OverTime(nn.Module):
+    """Half of its neurons are numbers; what the head reads is made of them over time."""
+
+    def __init__(self, summary: Any) -> None:
+        super().__init__()
+        self.up, self.head, self.summary = nn.Linear(8, 16), nn.Linear(16, 3), summary
+        with torch.no_grad():
+            self.up.weight[:8] = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.summary(torch.sigmoid(self.up(x))))
+
+
+SUMMARIES = {
+    "mean": (lambda x: x.mean(1), 8),
+    "sum": (lambda x: x.sum(1), 16),
+    "norm": (lambda x: x.norm(dim=1), 16),
+    "last sum": (lambda x: x.cumsum(1)[:, -1], 16),
+}
+
+
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_a_number_that_is_another_at_another_length_stays(name: str, length: int) -> None:
+    summary, neurons = SUMMARIES[name]
+    net = OverTime(summary).double()
+    shrunk = shrink(net, torch.randn(1, length, 8, dtype=torch.float64))
+    assert after(shrunk) == {"up": neurons}
+    for other in (1, 2, 5, 9):
+        compare(net, shrunk, torch.randn(3, other, 8, dtype=torch.float64), 1e-10)
+
+
+def test_a_network_that_takes_one_size_shrinks() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.Sigmoid(), nn.Linear(6, 2))
+    with torch.no_grad():
+        net[1].weight[:4] = 0
+    assert after(shrink(net, torch.randn(1, 3, 2, 2))) == {"1": 2}
+
+
+def test_in_inference_mode_it_sees_the_same_and_makes_what_can_be_trained() -> None:
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    with torch.no_grad():
+        net[2].weight[:, :5] = 0
+    with torch.inference_mode():
+        shrunk = shrink(net, torch.ones(1, 4))
+    assert after(shrunk) == {"0": 3}
+    assert shrunk.multiplications == (48, 18)
+    shrunk.model(torch.ones(1, 4)).sum().backward()
+
+
 def test_functional_weights_and_keyword_examples() -> None:
     class Raw(nn.Module):
         def __init__(self) -> None:

@@ -28,6 +28,11 @@ def test_resnet50_multiplies_four_billion_times():
     assert total == 4_089_184_256
 
 
+def test_flops_are_seen_in_inference_mode():
+    with torch.inference_mode():
+        assert sp.flops_per_weight(nn.Linear(4, 2), torch.ones(3, 4)) == {"weight": 1.0}
+
+
 def test_flops_count_samples_and_not_rows():
     class Flat(nn.Module):
         """Tokens of all samples in one row of a matrix, and the same weight twice."""

@@ -2,6 +2,7 @@
 
     varies       which values depend on the input
     spread       how dependence spreads through operations
+    sizes        an example in other sizes
     dead         which units nobody needs
     slicing      a copy without them
     huggingface  what a config can describe

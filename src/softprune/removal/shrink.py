@@ -14,8 +14,9 @@ from softprune.removal import huggingface
 from softprune.removal.dead import alive, leave_one
 from softprune.removal.masks import without_masks
 from softprune.removal.result import Change, Shrunk
+from softprune.removal.sizes import resized
 from softprune.removal.slicing import cut
-from softprune.removal.varies import Read, reads
+from softprune.removal.varies import Read, joined, reads
 from softprune.report.flops import flops_per_weight
 from softprune.selection import unwrap
 from softprune.structure import Site, Structure, analyse
@@ -26,14 +27,16 @@ from softprune.structure.trace import evaluation, run
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 3e-2, torch.bfloat16: 1e-1}
 
 
+@torch.inference_mode(False)  # in which linear layers are hidden, and what is made cannot be trained
 def shrink(model: nn.Module, example: Any) -> Shrunk:
     """A smaller module with the same outputs: without channels, neurons and heads that are dead.
 
     A unit is dead if nobody reads it, since every weight that would is zero; or if it is the same number for every
     input, since every weight that makes it is zero. Such numbers, after norms and activations, go into the biases of
-    the layers that read them. However the zeros came about, the result is exact: it is run on the example, and on
-    noise of the same shape, and compared; sites without which the module does not run or gives something else stay,
-    and the table says why. The model that is given is not changed.
+    the layers that read them, unless they are others at another size of the input. However the zeros came about, the
+    result is exact: it is run on the example, and on noise of its size and of another that the module takes, and
+    compared; sites without which the module does not run or gives something else stay, and the table says why. The
+    model that is given is not changed.
 
     - At the border of a padded convolution a constant that is not zero is missing, so it cannot go into the bias: such
       a channel stays.
@@ -43,7 +46,8 @@ def shrink(model: nn.Module, example: Any) -> Shrunk:
     Args:
         model: the network; DDP, DataParallel and ``torch.compile`` around it are looked through.
         example: its input: a tensor, a tuple of positional arguments, or a mapping of keyword arguments. One sample is
-            enough, of a size that the network is used with. Branches that it does not take are not seen.
+            enough, of the largest size that the network is used with. Branches that it does not take are not seen, nor
+            positions behind its last.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> with torch.no_grad():
@@ -58,11 +62,12 @@ def shrink(model: nn.Module, example: Any) -> Shrunk:
         raise ArgumentTypeError(f"`shrink(model, example)` must be given a module. Got {type(model).__name__}.")
     model = without_masks(unwrap(model))
     structure = analyse(model, example)
-    constants = reads(model, example)
+    other = resized(model, example)
+    constants = reads(model, example) if other is None else joined(reads(model, example), reads(model, other))
     described = huggingface.has_config(model)
     living = alive(model, structure, constants, new_biases=not described)
     keep, config = huggingface.fit(model, structure, living) if described else (living, None)
-    trial = _Trial(model, structure, constants, keep, config, _Check(model, example))
+    trial = _Trial(model, structure, constants, keep, config, _Check(model, example, other))
     sites = [site for site in structure.sites if not bool(keep[site.units.start : site.units.stop].all())]
     removed = trial.largest(sites, [])
     small = trial.build(removed)
@@ -119,10 +124,13 @@ class _Trial:
 
 
 class _Check:
-    """Compares the outputs of a smaller network with those of the model, on the example and on noise."""
+    """Compares the outputs of a smaller network with those of the model, on the example and on noise, also of another
+    size where there is one."""
 
-    def __init__(self, model: nn.Module, example: Any) -> None:
+    def __init__(self, model: nn.Module, example: Any, other: Any | None) -> None:
         self.examples = [example, _noise(example)]
+        if other is not None:
+            self.examples.append(_noise(other))
         with evaluation(model):
             self.outputs = [[x.clone() for x in tensors(run(model, one))] for one in self.examples]
 

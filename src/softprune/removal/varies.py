@@ -8,6 +8,7 @@ any. The values are those of the pass itself.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,3 +101,8 @@ def reads(model: nn.Module, example: Any) -> dict[str, list[Read]]:
     with quietly(model), mode:
         run(model, example)
     return dict(mode.reads)
+
+
+def joined(one: Mapping[str, Sequence[Read]], other: Mapping[str, Sequence[Read]]) -> dict[str, list[Read]]:
+    """What parameters read in two passes."""
+    return {name: [*one.get(name, ()), *other.get(name, ())] for name in {*one, *other}}

@@ -41,7 +41,7 @@ def flops_per_weight(model: nn.Module, *example: Any) -> dict[str, float]:
     counter = _Counter(model)
     training = [module for module in model.modules() if module.training]
     try:
-        with torch.no_grad(), _product_by_product(), counter:
+        with torch.inference_mode(False), torch.no_grad(), _product_by_product(), counter:
             model.eval()(*example)
     finally:
         for module in training:

@@ -118,7 +118,7 @@ def evaluation(model: nn.Module) -> Iterator[None]:
     training = [module for module in model.modules() if module.training]
     gpus = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
     try:
-        with torch.random.fork_rng(gpus), torch.no_grad():
+        with torch.random.fork_rng(gpus), torch.inference_mode(False), torch.no_grad():  # which hides linear layers
             model.eval()
             yield
     finally:
