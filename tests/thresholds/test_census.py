@@ -131,6 +131,7 @@ def test_no_threshold_comes_nearer_to_the_target_than_that_of_units(drawn, share
         assert abs(found - share) <= apart / 2 + 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:Nothing is left of")
 @settings(max_examples=150, deadline=None)
 @given(blocks(), st.floats(0, 1.5), st.data())
 def test_the_count_of_blocks_is_what_is_zero(hidden, d, data):

@@ -56,6 +56,29 @@ def test_an_unguarded_layer_that_dies_is_named():
         run(target=0.901, min_density=0.0, budget={"0": 1.0, "3": 0.9, "7": 0.9})
 
 
+@pytest.mark.parametrize(
+    "threshold",
+    [
+        sp.TargetSparsity(0.9, 20, min_density=0.0),
+        sp.TargetSparsity(0.9, 20, min_density=0.0, arrive=0.05),
+        sp.GradualSparsity(0.9, 20, min_density=0.0),
+    ],
+)
+def test_a_layer_that_dies_is_named_whoever_looks(threshold):
+    small, large = nn.Parameter(1e-3 * torch.rand(100)), nn.Parameter(1 + torch.rand(400))
+    opt = SGD([small, large], lr=0.0)
+    pruner = sp.Pruner({"small": small, "large": large}, opt, threshold=threshold)
+
+    def train():
+        for _ in range(20):
+            opt.step()
+
+    with pytest.warns(UserWarning, match=r"Nothing is left of small\."):
+        train()
+    pruner.detach()
+    assert not small.any()
+
+
 @pytest.mark.parametrize(("side", "target"), [(3, 0.84), (4, 0.9)])
 def test_a_budget_of_tiny_layers_has_the_sum_it_promises(side, target):
     torch.manual_seed(0)

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 import softprune as sp
 from digit_classifier import OPTIMIZERS, STEPS, classifier, run
@@ -16,6 +17,16 @@ def test_an_impossible_target_is_refused():
     opt = OPTIMIZERS["sgd"](model.parameters())
     with pytest.raises(ValueError, match=r"cannot reach 99\.0000% where min_density = 0\.05 leaves at most 94\."):
         sp.Pruner(sp.select(model), opt, threshold=sp.TargetSparsity(0.99, STEPS, min_density=0.05))
+
+
+@pytest.mark.parametrize("kind", [sp.TargetSparsity, sp.GradualSparsity])
+def test_a_target_that_whole_blocks_do_not_allow_is_refused(kind):
+    """Of each layer one block stays, however little ``min_density`` asks for."""
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128))
+    optimizer, groups = torch.optim.SGD(model.parameters()), sp.Blocks(64, 64)
+    with pytest.raises(ValueError, match=r"cannot reach 90\.0000% where .*Blocks.* leaves at most 66\.6667%"):
+        sp.Pruner(sp.select(model), optimizer, threshold=kind(0.9, STEPS), groups=groups)
+    sp.Pruner(sp.select(model), optimizer, threshold=kind(0.66, STEPS), groups=groups)
 
 
 @pytest.mark.parametrize(

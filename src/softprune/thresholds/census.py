@@ -83,6 +83,7 @@ class WeightCensus(Census):
         self.guard.watch_all()
 
     def _left(self, alive: Sequence[int]) -> list[float]:
+        self.guard.warn_of_the_dead(alive)
         return [cell.sum(alive) for cell in self.cells]
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:

@@ -42,21 +42,24 @@ class Guard:
             self._refuse_what_never_dies(cells)
 
     def _refuse_what_never_dies(self, cells: Sequence[Cell]) -> None:
-        """A target that the prox does not allow: weights of infinite size stay."""
-        stays = survivors(self.weights, [torch.finfo(torch.float32).max] * len(self.sizes))
+        """A target that the prox does not allow, under which weights of infinite size stay, or whole blocks where
+        ``min_density`` asks for a part of one."""
+        self.watch_all()
+        stays = survivors(self.weights, [min(cap, torch.finfo(torch.float32).max) for cap in self.caps])
+        self.caps[:] = [math.inf] * len(self.sizes)
         for cell in cells:
             most = 1 - cell.sum(stays) / cell.sum(self.sizes)
             if cell.target > most + 1e-12:
                 dense = [i for i in cell.members if stays[i] > (1 - cell.target) * self.sizes[i] + 1e-9]
                 names = listing([self.weights.names[i] for i in dense], most=5)
                 raise ArgumentError(
-                    f"`{self.owner}` cannot reach {cell.target:.4%} where {self.weights.prox} leaves at most "
-                    f"{most:.4%}. Lower the target, or do not prune what it leaves denser than that: {names}."
+                    f"`{self.owner}` cannot reach {cell.target:.4%} where {self.weights.prox} with min_density = "
+                    f"{self.min_density:g} leaves at most {most:.4%}. Lower the target, or do not prune what it leaves "
+                    f"denser than that: {names}."
                 )
 
     def watch(self, alive: Sequence[int]) -> None:
         """Cap those parameters that are thin by now, given how many weights of each survive."""
-        self._warn_of_the_dead(alive)
         self._cap([i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep])
 
     def watch_all(self) -> None:
@@ -70,7 +73,7 @@ class Guard:
             separable = self.weights.prox.separable  # the sizes of groups are of single precision
             self.caps[i] = _below(least, self.weights.params[i].dtype if separable else torch.float32)
 
-    def _warn_of_the_dead(self, alive: Sequence[int]) -> None:
+    def warn_of_the_dead(self, alive: Sequence[int]) -> None:
         """Once for each dead layer that ``min_density`` does not protect."""
         names = zip(self.weights.names, alive, self.keep, strict=True)
         if dead := {name for name, n, keep in names if n == keep == 0} - self._warned:
