@@ -122,6 +122,41 @@ def test_what_no_kernel_has_runs_in_torch(kind):
     assert relative(engine(images(4)), model(images(4)).detach()) < 0.1
 
 
+@pytest.mark.parametrize(
+    "kind", [nn.Upsample(scale_factor=2), nn.PixelShuffle(2), nn.PReLU()], ids=["up", "shuffle", "prelu"]
+)
+@pytest.mark.parametrize("sides", [1, (1, 0, 2, 1)])
+def test_a_layer_pads_what_torch_made(kind, sides):
+    inner = 4 if isinstance(kind, nn.PixelShuffle) else 16
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), kind, nn.ZeroPad2d(sides), nn.Conv2d(inner, 4, 3)).eval()
+    engine = sp.engine.compile(model, images(1), images(64), "int8", threads=1)
+    assert relative(engine(images(4)), model(images(4)).detach()) < 0.1
+
+
+class Summarised(nn.Module):
+    """Logits, some of them ruled out, and a number that all of a batch have together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.layers(x)
+        return y.masked_fill(torch.tensor([True, False, False, True]), -torch.inf), y.mean()
+
+
+@pytest.mark.parametrize("precision", ["auto", "int8", "int16", "fp32"])
+def test_outputs_may_be_infinite_and_one_number(precision):
+    model, x = Summarised().eval(), torch.randn(64, 16)
+    engine = sp.engine.compile(model, x[:1], x, precision, threads=1)
+    for y, want in zip(engine(x[:7]), model(x[:7]), strict=True):
+        torch.testing.assert_close(y, want.detach(), rtol=0.1, atol=0.02)
+
+
+def test_no_precision_is_near_enough_but_fp32(model):
+    assert sp.engine.compile(model, images(1), images(64), tolerance=0, threads=1).precision == "fp32"
+
+
 def test_tokens():
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0).eval()
@@ -210,6 +245,14 @@ def test_other_types_are_turned_into_floats(engine):
     assert torch.allclose(engine(x.to(memory_format=torch.channels_last)), engine(x), rtol=1e-6)
 
 
+def test_floats_of_any_kind_are_for_what_torch_runs_too():
+    model, x = nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Conv1d(4, 2, 3)).eval(), torch.randn(64, 3, 8)
+    engine = sp.engine.compile(model, x[:1], x.double().numpy(), "int8", threads=1)
+    assert torch.equal(engine(x.double()), engine(x))
+    assert torch.equal(torch.from_numpy(engine(x.double().numpy())), engine(x))
+    assert torch.equal(engine(x.long()), engine(x.long().float()))
+
+
 def test_bad_arguments_are_refused_in_sentences(model):
     with pytest.raises(ArgumentError, match=r"must be one of 'auto', 'int8'.* Got 'int9'\. Did you mean 'int"):
         sp.engine.compile(model, images(1), precision="int9")
@@ -221,3 +264,9 @@ def test_bad_arguments_are_refused_in_sentences(model):
         sp.engine.compile(model, images(1), tolerance=-1)
     with pytest.raises(DataError, match="calibration data has"):
         sp.engine.compile(model, images(1), torch.zeros(4, 3, 8, 8), "int8")
+    with pytest.raises(ArgumentError, match=r"`0\.weight` is in float64: write `\.float\(\)`"):
+        sp.engine.compile(classifier().double(), images(1))
+    with pytest.raises(ArgumentError, match="`input 0` is in float64"):
+        sp.engine.compile(model, images(1).double())
+    with pytest.raises(ArgumentError, match="at least one sample"):
+        sp.engine.compile(model, images(1)[:0])

@@ -23,6 +23,7 @@ from softprune.engine.build import CompilerError
 from softprune.engine.calibrate import batches
 from softprune.engine.clock import fastest
 from softprune.engine.explain import Errors, Explanation, errors, explanation
+from softprune.engine.export import arguments
 from softprune.engine.export import graph as exported
 from softprune.engine.fold import fold
 from softprune.engine.graph import Graph
@@ -51,10 +52,10 @@ def compile(  # noqa: A001
     Args:
         model: trained, in float32, on the CPU. It is left as it was.
         example: an input, or several, or a dict of them by name. The engine takes any batch of inputs of these sizes.
-        calibration: inputs like those that it will see, 64 or more: a tensor, a tuple of tensors, or an iterable of
-            batches. int8 and int16 need them.
-        precision: "int8", "int16", "fp32", or "auto": the fastest whose error is at most ``tolerance``. Without
-            calibration data that is fp32.
+        calibration: inputs like those that it will see, 64 or more: a tensor or an array, a tuple of tensors, or an
+            iterable of batches. int8 and int16 need them.
+        precision: "int8", "int16", "fp32", or "auto": the fastest whose error is at most ``tolerance``, fp32 if there
+            is no other. Without calibration data it is fp32, too.
         tolerance: the largest error of the outputs that "auto" allows, ‖ŷ − y‖ / ‖y‖ over calibration data.
         threads: of one call; those of torch when None.
     """
@@ -67,7 +68,9 @@ def compile(  # noqa: A001
             f"`compile(precision={wanted!r})` needs to see the values that the network will hold. Give some inputs: "
             "`calibration=images`, 64 or more."
         )
+    _refuse_double(model, example)
     network = fold(exported(model, example))
+    calibration = _single(calibration)
     if wanted != AUTO:
         return _engine(network, calibration, Precision(wanted), count)
     if calibration is None:
@@ -139,6 +142,26 @@ def load(path: str | PathLike[str], threads: int | None = None) -> Engine:
     return Engine(net, torch.get_num_threads() if threads is None else threads, choice)
 
 
+def _refuse_double(model: nn.Module, example: Any) -> None:
+    args, kwargs = arguments(example)
+    inputs = ((f"input {n}", x) for n, x in enumerate((*args, *kwargs.values())))
+    for name, x in [*model.named_parameters(), *inputs]:
+        if x.dtype is torch.float64:
+            raise ArgumentError(f"The engine computes in float32. `{name}` is in float64: write `.float()` first.")
+
+
+def _single(data: Any) -> Any:
+    """Tensors and arrays in single precision; what gives batches as it is."""
+    if isinstance(data, Mapping):
+        return {name: _single(x) for name, x in data.items()}
+    if isinstance(data, tuple):
+        return tuple(map(_single, data))
+    if not isinstance(data, Tensor) and not hasattr(data, "__array__"):
+        return data
+    x = torch.as_tensor(data)
+    return x.float() if x.is_floating_point() else x
+
+
 def _wanted(precision: str) -> str:
     known = [AUTO, *(p.value for p in Precision)]
     if precision not in known:
@@ -171,7 +194,8 @@ def _without_dense(engine: Engine) -> Engine:
 
 def _fastest(engines: Sequence[Engine], inputs: tuple[Tensor, ...], tolerance: float) -> Engine:
     exact = run(engines[0].graph, *inputs)
-    good = [engine for engine in engines if _error(engine._run(inputs), exact) <= tolerance]
+    fp32 = Precision.FP32.value
+    good = [e for e in engines if e.precision == fp32 or _error(e._run(inputs), exact) <= tolerance]
     one = tuple(x[:1] for x in inputs) if engines[0].graph.batch is None else inputs
     calls: list[Callable[[], Any]] = [lambda engine=engine: engine(*one) for engine in good]  # type: ignore[misc]
     times = fastest(calls, threads=good[0]._threads)
@@ -188,9 +212,12 @@ def _samples(network: Graph, calibration: Any) -> tuple[Tensor, ...]:
 
 
 def _error(outputs: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
-    """The largest over the outputs of ‖ŷ − y‖ / ‖y‖."""
+    """The largest over the outputs of ‖ŷ − y‖ / ‖y‖; infinities, as masks leave them, must be the same."""
     pairs = [(y.double(), want.double()) for y, want in zip(outputs, exact, strict=True)]
-    return max(float((y - want).norm() / want.norm().clamp_min(SMALLEST)) for y, want in pairs)
+    return max(
+        float((y - want).where(y != want, 0).norm() / want[want.isfinite()].norm().clamp_min(SMALLEST))
+        for y, want in pairs
+    )
 
 
 def _random(network: Graph) -> tuple[Tensor, ...]:

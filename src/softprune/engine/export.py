@@ -57,7 +57,7 @@ def graph(model: nn.Module, example: Tensor | tuple[Tensor, ...] | dict[str, Ten
         model: in float32 or float64, on the CPU. It is left as it was.
         example: one input, all of them, or all by name. Every size but the batch is that of the example.
     """
-    args, kwargs = _inputs(example)
+    args, kwargs = arguments(example)
     _check(model, (*args, *kwargs.values()))
     with _evaluation(model):
         program = _export(model, args, kwargs)
@@ -201,7 +201,7 @@ def _needed(operations: list[Operation], outputs: tuple[str, ...]) -> tuple[Oper
     return tuple(reversed(kept))
 
 
-def _inputs(example: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+def arguments(example: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     if isinstance(example, Tensor):
         return (example,), {}
     tensors = list(example.values()) if isinstance(example, Mapping) else example
@@ -220,6 +220,8 @@ def _check(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             raise ArgumentError(f"The engine runs on the CPU. `{name}` is on {tensor.device}: write `.cpu()` first.")
         if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
             raise ArgumentError(f"The engine takes float32. `{name}` is {tensor.dtype}: write `.float()` first.")
+        if 0 in tensor.shape[:1] and name.startswith("input "):
+            raise ArgumentError(f"The example must hold at least one sample. Got a tensor of {tuple(tensor.shape)}.")
         if tensor.layout != torch.strided:
             raise ArgumentError(f"The engine takes ordinary tensors. `{name}` is {tensor.layout}: `.to_dense()` it.")
 

@@ -9,7 +9,7 @@ operation here is an ``Opaque`` one, which torch runs. The first dimension of ev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -164,6 +164,10 @@ class Graph:
         """Inputs of the right shapes and types."""
         kinds = {name: torch.int64 if name in self.whole else torch.float32 for name in self.inputs}
         return tuple(torch.zeros(batch, *self.shapes[name][1:], dtype=kind) for name, kind in kinds.items())
+
+    def typed(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The inputs, floats in float32."""
+        return tuple(x if name in self.whole else x.float() for name, x in zip(self.inputs, inputs, strict=True))
 
     def readers(self, name: str) -> list[Operation]:
         """The operations that read a value."""

@@ -50,7 +50,8 @@ def user(name: str, side: str) -> str:
 
 def first(net: Graph, name: str, batch: int) -> int:
     """The first dimension of a value, which is the batch, or a multiple of it: windows of a picture, say."""
-    return net.shapes[name][0] * batch // net.shapes[net.inputs[0]][0]
+    shape = net.shapes[name]
+    return shape[0] * batch // net.shapes[net.inputs[0]][0] if shape else 1
 
 
 def sections(net: Quantized, batch: int, allowed: Iterable[str] | None = None) -> list[Native | Torch]:

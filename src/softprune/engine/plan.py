@@ -119,4 +119,4 @@ class Plan:
                 raise ArgumentError(f"The input must be a tensor of shape ({shape}) with N >= 1. Got {got}.")
         if len({x.shape[0] for x in inputs}) > 1:
             raise ArgumentError("All inputs must have the same batch size.")
-        return {name: x.detach().cpu() for name, x in zip(names, inputs, strict=True)}
+        return dict(zip(names, self.net.graph.typed([x.detach().cpu() for x in inputs]), strict=True))

@@ -38,11 +38,15 @@ def programs(
         resolve: the value of a constant, else the node that a node stands for.
     """
     readers: dict[Node, set[Node | None]] = {node: set() for node in nodes}
+    makers = {name: node for node, name in names.items() if resolve(node) is node}
     for node in reversed(nodes):
         if resolve(node) is not node:
             continue
         kept = names.get(node) is not None
-        for read in inner(node, resolve):
+        reads = inner(node, resolve)
+        if node in operations:  # which may read what lies before a padding
+            reads = [makers[name] for op in operations[node] for name in op.inputs if name in makers]
+        for read in reads:
             if read in readers:
                 readers[read] |= {node} if kept else readers[node]
     for node in outputs:

@@ -173,8 +173,8 @@ class Dialect(ABC):
 
     def supports(self, op: Operation) -> bool:
         shapes, net = self.net.graph.shapes, self.net.graph
-        every = (*op.inputs, op.name)
-        if any(len(shapes[name]) not in (2, 3, 4) or shapes[name][0] != shapes[op.name][0] for name in every):
+        every = [shapes[name] for name in (*op.inputs, op.name)]
+        if any(len(shape) not in (2, 3, 4) for shape in every) or len({shape[0] for shape in every}) > 1:
             return False
         if isinstance(op, Flatten):
             readers = net.readers(op.name)
