@@ -19,6 +19,7 @@ from softprune import data, recipes
 from softprune.errors import ConfigError
 from softprune.recipes.config import Config
 from softprune.training.data_card import DataCard, ImageCard
+from softprune.training.frontier import walk
 from softprune.training.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard's own
@@ -62,6 +63,24 @@ def test_eval_sees_images_as_training_did(tmp_path):
     with safe_open(run.folder / "model.safetensors", "pt") as file:
         assert json.loads(file.metadata()["data"]) == facts
     assert (run.folder / "model.safetensors").stat().st_mode == (run.folder / "report.md").stat().st_mode
+
+
+def test_a_frontier_is_of_the_same_data(tmp_path):
+    def finals(where: Path, *values: float) -> list[float]:
+        walk(replace(on_images(where), epochs=1), "final", values, tmp_path / "runs", say=lambda _: None)
+        return [row["final"] for row in json.loads((tmp_path / "runs" / "frontier.json").read_text())]
+
+    one = images(tmp_path / "one", ["k0", "k1"])
+    other = images(tmp_path / "other", ["k0", "k1"], count=12)
+    assert finals(one, 0.02) == [0.02]
+    shutil.copytree(one, tmp_path / "moved")
+    assert finals(tmp_path / "moved", 0.02) == [0.02]  # the same, elsewhere
+    refused = r"final-0\.02 holds a run on other data: it had images to train on 16, and has 24 now\. Choose another"
+    with pytest.raises(ConfigError, match=refused):
+        finals(other, 0.02)
+    assert finals(other, 0.04) == [0.04]
+    shutil.rmtree(one)
+    assert finals(one, 0.02) == [0.02]  # complete: it is only read
 
 
 def test_eval_refuses_images_of_another_size():

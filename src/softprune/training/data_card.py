@@ -47,17 +47,31 @@ class DataCard(ABC):
                 raise ConfigError(f"`{min(wrong)}` is missing, unknown or of the wrong type.")
             return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
+    @staticmethod
+    def found(path: Path) -> DataCard | None:
+        """The card of a run, of images or of text; None where there is none."""
+        if not path.exists():
+            return None
+        with readable(path):
+            return (TextCard if "sha256" in read_object(path) else ImageCard).read(path)
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
 
     def resumed_with(self, other: Self, where: str) -> None:
         """Refuse to go on with other data than the run began with."""
+        if difference := self.difference(other):
+            raise ConfigError(
+                f"{where} is not what the run began with: it had {difference}. Put the data back as they were, or "
+                "begin another run."
+            )
+
+    def difference(self, other: Self) -> str:
+        """What was, and what is now; empty if all is the same."""
         for same, what, before, now in self.compared(other):
             if not same:
-                raise ConfigError(
-                    f"{where} is not what the run began with: it had {what} {before}, and has {now}. Put the data back "
-                    "as they were, or begin another run."
-                )
+                return f"{what} {before}, and has {now}"
+        return ""
 
     @abstractmethod
     def compared(self, other: Self) -> Iterator[tuple[bool, str, Any, Any]]:

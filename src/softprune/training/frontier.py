@@ -18,6 +18,7 @@ from softprune.errors import ConfigError
 from softprune.recipes.config import Config
 from softprune.report import markdown
 from softprune.training import names, plots
+from softprune.training.data_card import DataCard
 from softprune.training.files import write_text
 from softprune.training.folder import Folder
 from softprune.training.launch import first_process
@@ -39,19 +40,21 @@ def walk(
     """
     if (folder / "config.json").exists():
         raise ConfigError(f"{folder} holds a run. Choose another folder with `--out`.")
+    configs = _configs(config, key, values)
+    places = {value: folder / f"{key}-{value:.12g}" for value in configs}
     data: Dataset | None = None  # read once, for all runs, and before a folder is made
+    if not all(_complete_with(place, config) for place in places.values()):
+        data = names.dataset(config)
+    card = DataCard.of(data) if data else DataCard.found(next(iter(places.values())) / "data.json")
     rows: list[dict[str, float]] = []
-    for value, changed in _configs(config, key, values).items():
-        place = folder / f"{key}-{value:.12g}"
-        if data is None and not (place / "report.json").exists():
-            data = names.dataset(config)
-        run = _run(changed, place)
+    for value, changed in configs.items():
+        run = _run(changed, places[value], card)
         say(f"{key} = {value:g}: {run.folder}")
         outcome = run.train(say, progress, data=data)
         if outcome.stopped_by is not None:
             return outcome.stopped_by
         if first_process():
-            rows = _complete(config, key, folder)
+            rows = _rows(config, key, folder, card)
             write_text(folder / "frontier.json", json.dumps(rows, indent=2))
     if first_process():
         _present(rows, key, folder, say)
@@ -70,13 +73,21 @@ def _present(rows: Sequence[dict[str, float]], key: str, folder: Path, say: Say)
         say(f"Plot: {path}")
 
 
-def _complete(config: Config, key: str, folder: Path) -> list[dict[str, float]]:
+def _complete_with(folder: Path, config: Config) -> bool:
+    """Whether a run is complete, and its data are where these are."""
+    if not (folder / "report.json").exists():
+        return False
+    return names.located(Folder.open(folder).config).data == names.located(config).data
+
+
+def _rows(config: Config, key: str, folder: Path, card: DataCard | None) -> list[dict[str, float]]:
     """What came out of each run there that differs in ``key`` alone: the numbers that all of them have, since earlier
     versions had fewer."""
     rows = []
     for run in (Run.open(path.parent) for path in folder.glob(f"{key}-*/config.json")):
         value = getattr(run.config, key)
-        if _alike(run.config, replace(config, **{key: value})) and (outcome := run.outcome) is not None:
+        same = _alike(run.config, replace(config, **{key: value})) and not _other_data(run.folder, card)
+        if same and (outcome := run.outcome) is not None:
             known = {key: value, "sparsity": outcome["sparsity"], "accuracy": outcome["accuracy"]}
             rows.append(known | outcome["figures"])
     shared = set.intersection(*map(set, rows))
@@ -107,13 +118,23 @@ def _configs(config: Config, key: str, values: Sequence[float]) -> dict[float, C
     return configs
 
 
-def _run(config: Config, folder: Path) -> Run:
+def _run(config: Config, folder: Path, card: DataCard | None) -> Run:
     if not (folder / "history.jsonl").exists():  # training never began there
         return Run(Folder.create(folder, config), config)  # rehearsed already
     home = Folder.open(folder)
     if not _alike(home.config, config):
         raise ConfigError(f"{folder} holds a run with other settings. Choose another folder with `--out`.")
+    if difference := _other_data(folder, card):
+        raise ConfigError(
+            f"{folder} holds a run on other data: it had {difference} now. Choose another folder with `--out`."
+        )
     return Run(home, config)
+
+
+def _other_data(folder: Path, card: DataCard | None) -> str:
+    """What a run had, and what these data have; nothing where they agree, or nobody knows."""
+    before = DataCard.found(folder / "data.json")
+    return before.difference(card) if before and card else ""
 
 
 def _alike(one: Config, other: Config) -> bool:
