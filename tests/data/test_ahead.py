@@ -94,3 +94,7 @@ def test_a_gpu_that_can_decodes_unless_told_otherwise(tmp_path, monkeypatch, on_
 
 def test_images_in_memory_are_decoded_already(tmp_path):
     assert data.folder(write_folder(tmp_path, (32, 32))).train.decoder(CPU) is None
+
+
+def test_nobody_decodes_jpeg_files_where_there_are_none(tmp_path):
+    assert data.folder(write_folder(tmp_path, (80, 70), suffix="png"), size=24).train.decoder(CPU) is None

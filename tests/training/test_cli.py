@@ -343,6 +343,7 @@ def test_names_from_files_do_not_reach_the_terminal_raw(tmp_path):
         (["train", "digits/slats", "network=resnet"], "resnet"),
         (["train", "digits/slats", "data=/nowhere"], "/nowhere"),
         (["train", "digits/slats", "optimizer=lion"], "`optimizer` must be one of sgd, adam, adamw"),
+        (["train", "vit_digits/dense", "precision=16-true"], "Cannot use `optimizer=adamw` with `precision=16-true`"),
         (["train", "digits/str", "strategy=fsdp"], "Cannot use the method 'str' with `strategy=fsdp`"),
         (["train", "digits/slats", "word"], "A setting is written key=value. Got 'word'."),
         (["train", "--resume", "/nowhere"], "is not a run: it holds no config.json"),

@@ -265,13 +265,20 @@ def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(tmp_path):
     assert names == ["step-000000027.ckpt", "step-000000026.ckpt"]
 
 
-def test_the_progress_of_a_run_that_is_not_complete(tmp_path):
-    config = recipes.get("digits/gpo").config.override(["epochs=3", "network=mlp"])
+@pytest.mark.parametrize(
+    ("recipe", "later"),
+    [
+        ("gpo", "GPO's weights become exactly zero when it is."),
+        ("channels", "What reads a dead unit counts as zero, and becomes it when it is."),
+    ],
+)
+def test_the_progress_of_a_run_that_is_not_complete(tmp_path, recipe, later):
+    config = recipes.get(f"digits/{recipe}").config.override(["epochs=3", "network=mlp", "warmup=0"])
     run = Run.create(tmp_path / "run", config)
     train(run, [At(40, lambda: os.kill(os.getpid(), signal.SIGTERM))])
     said = run.home.progress()
     assert re.match(r"The run is not complete: step 41, loss [\d.]+, sparsity [\d.]+%, threshold [\d.e-]+, acc", said)
-    assert said.endswith("%. GPO's weights become exactly zero when it is.")
+    assert said.endswith(f"%. {later}")
     result = CliRunner().invoke(app, ["report", str(run.folder)])
     assert result.output.endswith(f"{said} The table is of step-000000041.ckpt.\n")
 

@@ -45,8 +45,11 @@ class FileSplit(ImageSplit):
     def __len__(self) -> int:
         return len(self.listing.paths)
 
-    def decoder(self, device: torch.device) -> str:
-        if self._by_gpu(device):
+    def decoder(self, device: torch.device) -> str | None:
+        on_gpu, paths = self._by_gpu(device), self.listing.paths
+        if not any(paths[i].lower().endswith((".jpg", ".jpeg")) for i in range(len(paths))):
+            return None
+        if on_gpu:
             return "torchvision on the GPU"
         return "Pillow" if torchvision() is None else "torchvision on the CPU"
 

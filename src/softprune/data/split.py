@@ -44,7 +44,7 @@ class Split(ABC):
         """Images, or windows."""
 
     def decoder(self, device: torch.device) -> str | None:
-        """Who decodes files for this device, in words; None if nobody does."""
+        """Who decodes JPEG files for this device, in words; None if there are none."""
         return None
 
     @abstractmethod

@@ -76,7 +76,7 @@ class Config:
     precision: str = _setting("32-true", "32-true, bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true")
     compile: bool = _setting(False, "whether torch compiles the network: true, false")
     workers: int = _setting(4, "processes that read images")
-    decode: str = _setting("auto", "who decodes large images: auto, gpu, cpu; auto is the GPU if it can")
+    decode: str = _setting("auto", "who decodes large images: auto is the GPU if it can")
     accelerator: str = _setting("auto", "auto, cpu, cuda, mps")
     devices: str = _setting("auto", "how many: auto, 1, 2, ...")
     strategy: str = _setting("auto", "auto, ddp, fsdp, and others of Lightning's")

@@ -25,7 +25,7 @@ from typing import Any
 
 from softprune.errors import ConfigError, UserError
 from softprune.recipes.config import Config, fits
-from softprune.training import history
+from softprune.training import history, names
 from softprune.training.files import read_object, readable, sweep, write_text
 from softprune.training.launch import first_process, processes
 
@@ -230,8 +230,12 @@ class Folder:
         forms = {"loss": ".4g", "sparsity": ".2%", "threshold": ".4g", "accuracy": ".2%"}
         numbers = [f"step {last.get('step', 0):,}"]
         numbers += [f"{name} {last[name]:{form}}" for name, form in forms.items() if last.get(name) is not None]
-        blend = " GPO's weights become exactly zero when it is." if self.config.method == "gpo" else ""
-        return f"The run is not complete: {', '.join(numbers)}.{blend}"
+        later = ""
+        if self.config.method == "gpo":
+            later = " GPO's weights become exactly zero when it is."
+        elif names.PATTERNS.find(self.config.pattern).units:
+            later = " What reads a dead unit counts as zero, and becomes it when it is."
+        return f"The run is not complete: {', '.join(numbers)}.{later}"
 
 
 def _made(path: Path) -> bool:

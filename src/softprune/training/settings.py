@@ -93,6 +93,11 @@ def check(config: Config) -> None:
             "trains a threshold of its own, and what is pruned as a whole lies in several layers. Use "
             "`pattern=block4`, or the method 'target'."
         )
+    if config.precision == "16-true" and config.optimizer.startswith("adam"):
+        raise ConfigError(
+            f"Cannot use `optimizer={config.optimizer}` with `precision=16-true`. This is because its ε is zero in "
+            "half precision, and weights become NaN. Write `precision=16-mixed` or `precision=bf16-true`."
+        )
     if config.devices.isdecimal() and config.batch % (processes := int(config.devices) * config.nodes):
         raise ConfigError(f"`batch` must be divisible by the number of processes, {processes}. Got {config.batch}.")
     if METHODS[config.method].trained and config.strategy == "fsdp":
