@@ -29,7 +29,7 @@ def _norm(dice: random.Random, width: int) -> nn.Module:
 
 
 def _act(dice: random.Random) -> nn.Module:
-    return dice.choice([nn.ReLU(inplace=True), nn.SiLU(), nn.GELU(), nn.Sigmoid(), nn.PReLU()])
+    return dice.choice([nn.ReLU(inplace=True), nn.SiLU(), nn.GELU(), nn.Sigmoid(), nn.PReLU(), nn.Hardswish()])
 
 
 def convolution(dice: random.Random, width: int) -> Block:

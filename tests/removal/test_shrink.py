@@ -95,6 +95,18 @@ def test_constants_go_through_norms_and_activations_into_the_bias() -> None:
     compare(net, shrunk, torch.randn(2, 3, 9, 9, dtype=torch.float64), 1e-10)
 
 
+@pytest.mark.parametrize("activation", [nn.Hardswish, nn.LogSigmoid, nn.Hardsigmoid, nn.Mish, nn.Softplus, nn.ELU])
+def test_every_activation_lets_dead_channels_through(activation: type[nn.Module]) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), activation(), nn.Conv2d(8, 4, 1)).double()
+    with torch.no_grad():
+        net[0].weight[:3] = 0
+        net[3].weight[:, 5] = 0
+    x = torch.randn(2, 3, 5, 5, dtype=torch.float64)
+    shrunk = shrink(net, x)
+    assert after(shrunk) == {"0": 4}
+    compare(net, shrunk, x, 1e-10)
+
+
 def test_a_constant_that_a_padded_convolution_reads_stays_unless_it_is_zero() -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 4, 3, padding=1), nn.Flatten(), nn.Linear(64, 2))
     with torch.no_grad():

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from softprune.structure.moves import JOINS, MOVES, SAME, VIEWS
+from softprune.structure.pointwise import UNTAGGED
 from softprune.structure.record import Call
 from softprune.structure.state import tensors
 from softprune.structure.trace import SPATIAL
@@ -195,7 +196,7 @@ _RULES: dict[str, Callable[[Masks, Call], Mask | list[Mask]]] = {
     **dict.fromkeys(VIEWS, _view),
     **dict.fromkeys(MOVES, _move),
     **dict.fromkeys(JOINS, _join),
-    **dict.fromkeys(("copy", "masked_fill", "_prelu_kernel"), _pointwise),
+    **dict.fromkeys(UNTAGGED, _pointwise),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "linalg_vector_norm", "var", "std"), _reduction),
     **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax", "cumsum"), _along),
     **dict.fromkeys(("mm", "bmm", "mv", "addmm", "_addmm_activation", "baddbmm", "addmv"), _matrix_product),

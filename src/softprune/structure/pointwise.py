@@ -11,6 +11,9 @@ from softprune.structure.labels import changes_along, together, unflatten
 from softprune.structure.record import Call, Record
 from softprune.structure.state import Leaves, State
 
+UNTAGGED = {"copy", "masked_fill", "_prelu_kernel", "hardswish", "log_sigmoid_forward"}
+"""Element by element, though torch does not say so."""
+
 
 def pointwise(record: Record, call: Call) -> State:
     """Operands that meet are one unit."""

@@ -30,7 +30,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(moves.JOINS, moves.join),
     **dict.fromkeys(("view_as_complex", "view_as_real"), moves.complex_pairs),
     "constant_pad_nd": moves.pad,
-    **dict.fromkeys(("copy", "masked_fill", "_prelu_kernel", "native_dropout"), pointwise.pointwise),
+    **dict.fromkeys((*pointwise.UNTAGGED, "native_dropout"), pointwise.pointwise),
     **dict.fromkeys(_REDUCTIONS, pointwise.reduction),
     **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax", "cumsum", "cumprod"), pointwise.softmax),
     "glu": pointwise.glu,
