@@ -70,6 +70,17 @@ def test_a_parameter_that_the_optimizer_lost_is_missed():
         optimizer.state_dict()
 
 
+def test_a_layer_that_was_replaced_is_missed_at_the_next_step():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sp.Pruner(sp.select(model), optimizer, threshold=sp.LATS(1.0))
+    optimizer.step()
+    model[0] = nn.Linear(4, 4)
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+    with pytest.raises(ValueError, match="does not hold all of the parameters that are pruned"):
+        optimizer.step()
+
+
 class Stepwise(torch.optim.Optimizer):
     """Without learning rates."""
 

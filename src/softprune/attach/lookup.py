@@ -46,8 +46,6 @@ def rates(optimizer: Optimizer, params: Sequence[Tensor]) -> list[LearningRate]:
     One on a device stays a tensor there: a copy, since schedulers write to it in place.
     """
     lrs = [_rate(group.get("lr")) for group in optimizer.param_groups]
-    if len(set(lrs)) == 1:
-        return lrs[:1] * len(params)
     return [lrs[index] for index in group_indices(optimizer, params)]
 
 
