@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
+import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -251,6 +253,12 @@ def test_floats_of_any_kind_are_for_what_torch_runs_too():
     assert torch.equal(engine(x.double()), engine(x))
     assert torch.equal(torch.from_numpy(engine(x.double().numpy())), engine(x))
     assert torch.equal(engine(x.long()), engine(x.long().float()))
+
+
+@pytest.mark.parametrize("spread", [copy.deepcopy, pickle.dumps])
+def test_who_copies_it_is_told_to_save_it(engine, spread):
+    with pytest.raises(TypeError, match=r"Write `engine\.save\(path\)`"):
+        spread(engine)
 
 
 def test_bad_arguments_are_refused_in_sentences(model):

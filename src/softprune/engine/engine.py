@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -131,6 +131,12 @@ class Engine:
     def save(self, path: str | PathLike[str]) -> None:
         """Write it to a file that holds numbers and names, and no code."""
         files.write(path, self._net, self._plan.operations if self._plan else None)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "An engine cannot be copied or pickled: it holds code of this machine. Write `engine.save(path)`, and "
+            "`softprune.engine.load(path)` where it is wanted."
+        )
 
     def _run(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return self._plan(*inputs) if self._plan else run(self.graph, *inputs)
