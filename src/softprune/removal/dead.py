@@ -64,12 +64,12 @@ def _folds(model: nn.Module, axis: Axis, reads: Sequence[Read], new_biases: bool
     size = len(axis.units)
     good = torch.full((size,), len(reads) > 0)
     biased = can_fold(model, axis, new_biases)
-    rounding = 16 * torch.finfo(tensor_of(model, axis.name).dtype).eps
     for read in reads:
         if len(read.value) % size or len(read.value) != len(reads[0].value):
             return torch.zeros(size, dtype=torch.bool)
         value, first = read.value.view(-1, size), reads[0].value.view(-1, size)
-        same = (value - first).abs() <= rounding * first.abs()  # False where either is no number
+        rounding = max(read.rounding, reads[0].rounding)
+        same = (value - first).abs() <= rounding  # False where either is no number
         good &= ((value == 0) | (same & (biased and read.everywhere))).all(0)
     return good
 

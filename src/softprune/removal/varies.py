@@ -33,10 +33,13 @@ class Read:
     Args:
         value: the number that it is, for every input and at every place; NaN if there is no such number.
         everywhere: whether each output sees all inputs; at the border of a padded convolution it sees zeros instead.
+        rounding: by how much two numbers differ at most that are the same but for rounding; of all that is summed, the
+            largest decides.
     """
 
     value: Tensor
     everywhere: bool
+    rounding: float
 
 
 class Varies(TorchDispatchMode):
@@ -73,9 +76,9 @@ class Varies(TorchDispatchMode):
         rows = x.movedim(summed, -1).reshape(-1, x.shape[summed])
         low, high = rows.amin(0), rows.amax(0)
         varies = self.masked(x).movedim(summed, -1).reshape(-1, x.shape[summed]).any(0)
-        alike = high - low <= 16 * torch.finfo(x.dtype).eps * torch.maximum(high.abs(), low.abs())  # up to rounding
-        value = low.double().where(alike & ~varies, torch.nan)
-        self.reads[name].append(Read(value.cpu(), everywhere))
+        rounding = 16 * torch.finfo(x.dtype).eps * float(torch.maximum(high.abs(), low.abs()).nan_to_num(0.0, 0.0, 0.0).amax())
+        value = low.double().where((high - low <= rounding) & ~varies, torch.nan)
+        self.reads[name].append(Read(value.cpu(), everywhere, rounding))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
