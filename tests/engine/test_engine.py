@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -155,6 +156,65 @@ def test_outputs_may_be_infinite_and_one_number(precision):
         torch.testing.assert_close(y, want.detach(), rtol=0.1, atol=0.02)
 
 
+class Pair(nn.Module):
+    """Compares the first half of a batch with the second, whose size torch.export takes for fixed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = torch.relu(self.layer(x)).chunk(2, 0)
+        return a * b
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_a_batch_that_the_network_fixes_is_the_only_one(compiler, monkeypatch):
+    model, x = Pair().eval(), torch.randn(6, 8)
+    if not compiler:
+        without_compiler(monkeypatch)
+    with nullcontext() if compiler else pytest.warns(UserWarning, match="need a C compiler"):
+        engine = sp.engine.compile(model, x[:2], threads=1)
+    torch.testing.assert_close(engine(x[:2]), model(x[:2]).detach())
+    for count in (1, 4):
+        with pytest.raises(ArgumentError, match=rf"for batches of 2 alone.* Got {count}\."):
+            engine(x[:count])
+
+
+class Loose(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.layer(inputs[0]) / inputs[0].shape[0]
+
+
+@pytest.mark.parametrize("model", [Loose(), nn.DataParallel(Loose())], ids=["args", "DataParallel"])
+def test_a_forward_with_any_arguments_takes_any_batch(model):
+    engine, x = sp.engine.compile(model.eval(), torch.randn(2, 8), threads=1), torch.randn(5, 8)
+    torch.testing.assert_close(engine(x), model(x).detach())
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.layer(x, src_key_padding_mask=mask)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_mask_may_be_an_input(precision, tmp_path):
+    model, x = Masked().eval(), torch.randn(64, 5, 16)
+    mask = torch.arange(5) >= torch.randint(2, 6, (64, 1))
+    engine = sp.engine.compile(model, (x[:1], mask[:1]), (x, mask), precision, threads=1)
+    assert relative(engine(x[:7], mask[:7]), model(x[:7], mask[:7]).detach()) < 0.05
+    engine.save(tmp_path / "engine")
+    assert torch.equal(sp.engine.load(tmp_path / "engine", threads=1)(x, mask), engine(x, mask)) or precision == "fp32"
+
+
 def test_no_precision_is_near_enough_but_fp32(model):
     assert sp.engine.compile(model, images(1), images(64), tolerance=0, threads=1).precision == "fp32"
 
@@ -207,11 +267,15 @@ def test_errors_of_a_transformer_are_those_of_every_value_too():
     assert list(engine.error(x[:8]).values) == [*engine.graph.inputs, *(op.name for op in engine.graph.operations)]
 
 
-def test_without_a_compiler_torch_runs(model, monkeypatch):
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise build.CompilerError("The engine's kernels need a C compiler.")
 
     monkeypatch.setattr("softprune.engine.native.load", lambda name=None: none())
+
+
+def test_without_a_compiler_torch_runs(model, monkeypatch):
+    without_compiler(monkeypatch)
     with pytest.warns(UserWarning, match="need a C compiler"):
         engine = sp.engine.compile(model, images(1), images(64), "int8")
     assert not engine.native

@@ -27,7 +27,7 @@ from softprune.engine.export import arguments
 from softprune.engine.export import graph as exported
 from softprune.engine.fold import fold
 from softprune.engine.graph import Graph
-from softprune.engine.plan import Plan
+from softprune.engine.plan import Plan, checked
 from softprune.engine.quantize import quantize
 from softprune.engine.quantized import Precision, Quantized
 from softprune.engine.run_torch import compute, run
@@ -51,7 +51,8 @@ def compile(  # noqa: A001
 
     Args:
         model: trained, in float32, on the CPU. It is left as it was.
-        example: an input, or several, or a dict of them by name. The engine takes any batch of inputs of these sizes.
+        example: an input, or several, or a dict of them by name. The engine takes any batch of inputs of these sizes;
+            that of the example alone, where forward fixes the number or takes ``**kwargs``.
         calibration: inputs like those that it will see, 64 or more: a tensor or an array, a tuple of tensors, or an
             iterable of batches. int8 and int16 need them.
         precision: "int8", "int16", "fp32", or "auto": the fastest whose error is at most ``tolerance``, fp32 if there
@@ -139,7 +140,7 @@ class Engine:
         )
 
     def _run(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return self._plan(*inputs) if self._plan else run(self.graph, *inputs)
+        return self._plan(*inputs) if self._plan else run(self.graph, *checked(self.graph, inputs).values())
 
 
 def load(path: str | PathLike[str], threads: int | None = None) -> Engine:

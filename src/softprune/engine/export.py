@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
@@ -112,6 +113,7 @@ class Conversion:
             shapes={name: shapes[name] for name in values},
             batch=None if _takes_any_batch(self.program) else example[0].shape[0],
             whole=tuple(name for name, x in zip(result.inputs, example, strict=True) if not x.is_floating_point()),
+            flags=tuple(name for name, x in zip(result.inputs, example, strict=True) if x.dtype is torch.bool),
         )
 
     def _outputs(self) -> list[Node]:
@@ -244,7 +246,7 @@ def _export(model: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor
     batch = [{0: Dim.AUTO} if x.dim() else None for x in several]
     given = (args, kwargs)
     free = (tuple(several[: len(args)]), dict(zip(kwargs, several[len(args) :], strict=True)))
-    sizes = dict(zip(kwargs, batch, strict=True)) if kwargs else tuple(batch)
+    sizes = _by_argument(model, batch[: len(args)], dict(zip(kwargs, batch[len(args) :], strict=True)))
     for (positional, named), shapes in ((free, sizes), (given, None)):
         try:
             with torch.no_grad(), warnings.catch_warnings():
@@ -269,6 +271,15 @@ def _export(model: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor
             f"`{next(iter(changed.values()))}` in every call, and an engine keeps no state. Return it instead."
         )
     return program
+
+
+def _by_argument(model: nn.Module, positional: list[Any], named: dict[str, Any]) -> dict[str, Any] | None:
+    """Values by the names of forward's arguments, those of ``*args`` and ``**kwargs`` together; None if they do not
+    fit, which the export will say."""
+    try:
+        return dict(inspect.signature(model.forward).bind(*positional, **named).arguments)
+    except TypeError:
+        return None
 
 
 def _known(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:

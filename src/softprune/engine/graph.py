@@ -158,11 +158,13 @@ class Graph:
     outputs: tuple[str, ...]
     shapes: dict[str, tuple[int, ...]]
     batch: int | None = None  # the only one that it takes; None: any
-    whole: tuple[str, ...] = ()  # inputs that are whole numbers, such as tokens
+    whole: tuple[str, ...] = ()  # inputs that are no floats, such as tokens
+    flags: tuple[str, ...] = ()  # those of them that are true or false, such as masks
 
     def zeros(self, batch: int) -> tuple[Tensor, ...]:
         """Inputs of the right shapes and types."""
-        kinds = {name: torch.int64 if name in self.whole else torch.float32 for name in self.inputs}
+        kinds = dict.fromkeys(self.inputs, torch.float32) | dict.fromkeys(self.whole, torch.int64)
+        kinds |= dict.fromkeys(self.flags, torch.bool)
         return tuple(torch.zeros(batch, *self.shapes[name][1:], dtype=kind) for name, kind in kinds.items())
 
     def typed(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from softprune.engine import native
 from softprune.engine.choices import Choices
 from softprune.engine.compiled import Compiled
+from softprune.engine.graph import Graph
 from softprune.engine.lower import Torch, first, sections
 from softprune.engine.quantized import Quantized
 from softprune.errors import ArgumentError
@@ -87,7 +88,7 @@ class Plan:
         return found
 
     def _run(self, inputs: tuple[Tensor, ...], measure: Callable[..., None] | None) -> tuple[Tensor, ...]:
-        values = self._checked(inputs)
+        values = checked(self.net.graph, inputs)
         batch = values[self.net.graph.inputs[0]].shape[0]
         for section in self.prepare(batch):
             if isinstance(section, Torch):
@@ -95,7 +96,7 @@ class Plan:
                 with torch.no_grad():
                     values[op.name] = self.fallback(op, *(values[name] for name in op.inputs))
                 continue
-            given = [values[name].float().contiguous() for name in section.section.inputs]
+            given = [self._given(name, values[name], batch) for name in section.section.inputs]
             made = [torch.empty(self._shape(name, batch)) for name in section.section.outputs]
             with self.threads.borrow() as pool:
                 section.run(given, made, pool)
@@ -104,19 +105,35 @@ class Plan:
             values.update(zip(section.section.outputs, made, strict=True))
         return tuple(values[name] for name in self.net.graph.outputs)
 
+    def _given(self, name: str, x: Tensor, batch: int) -> Tensor:
+        """What kernels read: they would read beyond a smaller tensor."""
+        if tuple(x.shape) != (wanted := self._shape(name, batch)):
+            raise ArgumentError(
+                f"`{name}` has the shape {tuple(x.shape)} at a batch of {batch}, where the example's would make it "
+                f"{wanted}. Compile the network with an example of {batch}."
+            )
+        return x.float().contiguous()
+
     def _shape(self, name: str, batch: int) -> tuple[int, ...]:
         return first(self.net.graph, name, batch), *self.net.graph.shapes[name][1:]
 
-    def _checked(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        names = self.net.graph.inputs
-        if len(inputs) != len(names):
-            raise ArgumentError(f"This network takes {len(names)} tensors. Got {len(inputs)}.")
-        for name, x in zip(names, inputs, strict=True):
-            wanted = self.net.graph.shapes[name][1:]
-            if not isinstance(x, Tensor) or x.dim() != 1 + len(wanted) or x.shape[1:] != wanted or not x.shape[0]:
-                got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-                shape = ", ".join(map(str, ("N", *wanted)))
-                raise ArgumentError(f"The input must be a tensor of shape ({shape}) with N >= 1. Got {got}.")
-        if len({x.shape[0] for x in inputs}) > 1:
-            raise ArgumentError("All inputs must have the same batch size.")
-        return dict(zip(names, self.net.graph.typed([x.detach().cpu() for x in inputs]), strict=True))
+
+def checked(graph: Graph, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """The inputs by name, floats in float32, if the network takes them."""
+    names = graph.inputs
+    if len(inputs) != len(names):
+        raise ArgumentError(f"This network takes {len(names)} tensors. Got {len(inputs)}.")
+    for name, x in zip(names, inputs, strict=True):
+        wanted = graph.shapes[name][1:]
+        if not isinstance(x, Tensor) or x.dim() != 1 + len(wanted) or x.shape[1:] != wanted or not x.shape[0]:
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            shape = ", ".join(map(str, ("N", *wanted)))
+            raise ArgumentError(f"The input must be a tensor of shape ({shape}) with N >= 1. Got {got}.")
+    if len({x.shape[0] for x in inputs}) > 1:
+        raise ArgumentError("All inputs must have the same batch size.")
+    if graph.batch is not None and len(inputs[0]) != graph.batch:
+        raise ArgumentError(
+            f"This network was compiled for batches of {graph.batch} alone, since its forward pass fixes the number. "
+            f"Got {len(inputs[0])}. Compile it with an example of so many, or give it {graph.batch} at a time."
+        )
+    return dict(zip(names, graph.typed([x.detach().cpu() for x in inputs]), strict=True))

@@ -76,7 +76,9 @@ class Varies(TorchDispatchMode):
         rows = x.movedim(summed, -1).reshape(-1, x.shape[summed])
         low, high = rows.amin(0), rows.amax(0)
         varies = self.masked(x).movedim(summed, -1).reshape(-1, x.shape[summed]).any(0)
-        rounding = 16 * torch.finfo(x.dtype).eps * float(torch.maximum(high.abs(), low.abs()).nan_to_num(0.0, 0.0, 0.0).amax())
+        rounding = (
+            16 * torch.finfo(x.dtype).eps * float(torch.maximum(high.abs(), low.abs()).nan_to_num(0.0, 0.0, 0.0).amax())
+        )
         value = low.double().where((high - low <= rounding) & ~varies, torch.nan)
         self.reads[name].append(Read(value.cpu(), everywhere, rounding))
 
