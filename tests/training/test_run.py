@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from run_helpers import At, train
+from run_helpers import At, same_weights, train
 from softprune import recipes
 from softprune.cli import app
 from softprune.errors import CheckpointError, ConfigError
@@ -33,11 +33,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's and TensorBoard
 
 SHORT = recipes.get("digits/slats").config.override(["epochs=3", "network=mlp", "final=0.04"])
 COMMAND = [sys.executable, "-m", "softprune"]
-
-
-def same_weights(a: Path, b: Path) -> bool:
-    first, second = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.fixture(scope="module")

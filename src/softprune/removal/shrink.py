@@ -16,11 +16,11 @@ from softprune.removal.masks import without_masks
 from softprune.removal.result import Change, Shrunk
 from softprune.removal.sizes import resized
 from softprune.removal.slicing import cut
-from softprune.removal.varies import Read, joined, reads
+from softprune.removal.varies import Read, reads
 from softprune.report.flops import flops_per_weight
 from softprune.selection import unwrap
 from softprune.structure import Site, Structure, analyse
-from softprune.structure.state import tensors
+from softprune.structure.state import changed, tensors
 from softprune.structure.trace import evaluation, run
 
 # Sums in another order differ by so much, relative to the largest output.
@@ -62,12 +62,13 @@ def shrink(model: nn.Module, example: Any) -> Shrunk:
         raise ArgumentTypeError(f"`shrink(model, example)` must be given a module. Got {type(model).__name__}.")
     model = without_masks(unwrap(model))
     structure = analyse(model, example)
-    other = resized(model, example)
-    constants = reads(model, example) if other is None else joined(reads(model, example), reads(model, other))
+    others = resized(model, example)
+    constants = reads(model, example, *others)
     described = huggingface.has_config(model)
     living = alive(model, structure, constants, new_biases=not described)
     keep, config = huggingface.fit(model, structure, living) if described else (living, None)
-    trial = _Trial(model, structure, constants, keep, config, _Check(model, example, other))
+    check = _Check(model, [example, *map(_noise, (example, *others))])
+    trial = _Trial(model, structure, constants, keep, config, check)
     sites = [site for site in structure.sites if not bool(keep[site.units.start : site.units.stop].all())]
     removed = trial.largest(sites, [])
     small = trial.build(removed)
@@ -124,13 +125,10 @@ class _Trial:
 
 
 class _Check:
-    """Compares the outputs of a smaller network with those of the model, on the example and on noise, also of another
-    size where there is one."""
+    """Compares the outputs of a smaller network with those of the model."""
 
-    def __init__(self, model: nn.Module, example: Any, other: Any | None) -> None:
-        self.examples = [example, _noise(example)]
-        if other is not None:
-            self.examples.append(_noise(other))
+    def __init__(self, model: nn.Module, examples: Sequence[Any]) -> None:
+        self.examples = examples
         with evaluation(model):
             self.outputs = [[x.clone() for x in tensors(run(model, one))] for one in self.examples]
 
@@ -150,16 +148,12 @@ class _Check:
 
 def _noise(example: Any) -> Any:
     """The example with normal numbers in the place of its own; whole numbers stay."""
-    if isinstance(example, Tensor):
+
+    def change(x: Tensor) -> Tensor:
         generator = torch.Generator().manual_seed(0)
-        if not example.is_floating_point():
-            return example
-        return torch.randn(example.shape, generator=generator, dtype=torch.float64).to(example)
-    if isinstance(example, Mapping):
-        return {name: _noise(value) for name, value in example.items()}
-    if isinstance(example, tuple | list):
-        return type(example)(_noise(value) for value in example)
-    return example
+        return torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x) if x.is_floating_point() else x
+
+    return changed(example, change)
 
 
 def _change(site: Site, living: Tensor, keep: Tensor, removed: bool, reasons: Mapping[str, str]) -> Change:

@@ -10,15 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from softprune.structure.state import tensors
+from softprune.structure.state import changed, tensors
 from softprune.structure.trace import evaluation, run
 
-Sizes = Mapping[tuple[int, int], int]
-"""(dimension, size) -> another size."""
 
-
-def resized(model: nn.Module, example: Any) -> Any | None:
-    """The example with half the size in every dimension in which the model takes it; None if there is none.
+def resized(model: nn.Module, example: Any) -> list[Any]:
+    """The example with half the size in every dimension in which the model takes it; none if there is no such one.
 
     On a CPU twice the size is tried too. A GPU would not survive a position that an embedding does not have.
     """
@@ -30,7 +27,7 @@ def resized(model: nn.Module, example: Any) -> Any | None:
             if other and _runs(model, _with(example, sizes)):
                 found = sizes
                 break
-    return _with(example, found) if found else None
+    return [_with(example, found)] if found else []
 
 
 def _runs(model: nn.Module, example: Any) -> bool:
@@ -43,15 +40,13 @@ def _runs(model: nn.Module, example: Any) -> bool:
     return True
 
 
-def _with(example: Any, sizes: Sizes) -> Any:
-    """Cut, or repeated."""
-    if isinstance(example, Tensor):
-        for dim, size in enumerate(example.shape):
+def _with(example: Any, sizes: Mapping[tuple[int, int], int]) -> Any:
+    """Cut, or repeated: (dimension, size) -> another size."""
+
+    def change(x: Tensor) -> Tensor:
+        for dim, size in enumerate(x.shape):
             if (other := sizes.get((dim, size))) is not None:
-                example = example.index_select(dim, torch.arange(other, device=example.device) % size)
-        return example
-    if isinstance(example, Mapping):
-        return {name: _with(value, sizes) for name, value in example.items()}
-    if isinstance(example, tuple | list):
-        return type(example)(_with(value, sizes) for value in example)
-    return example
+                x = x.index_select(dim, torch.arange(other, device=x.device) % size)
+        return x
+
+    return changed(example, change)

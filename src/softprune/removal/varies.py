@@ -8,7 +8,6 @@ any. The values are those of the pass itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,9 +75,8 @@ class Varies(TorchDispatchMode):
         rows = x.movedim(summed, -1).reshape(-1, x.shape[summed])
         low, high = rows.amin(0), rows.amax(0)
         varies = self.masked(x).movedim(summed, -1).reshape(-1, x.shape[summed]).any(0)
-        rounding = (
-            16 * torch.finfo(x.dtype).eps * float(torch.maximum(high.abs(), low.abs()).nan_to_num(0.0, 0.0, 0.0).amax())
-        )
+        largest = torch.maximum(high.abs(), low.abs()).nan_to_num(0.0, 0.0, 0.0).amax()
+        rounding = 16 * torch.finfo(x.dtype).eps * float(largest)
         value = low.double().where((high - low <= rounding) & ~varies, torch.nan)
         self.reads[name].append(Read(value.cpu(), everywhere, rounding))
 
@@ -100,14 +98,13 @@ class Varies(TorchDispatchMode):
         return out
 
 
-def reads(model: nn.Module, example: Any) -> dict[str, list[Read]]:
-    """What each parameter reads, call by call, in one pass over the example."""
-    mode = Varies(model, example)
-    with quietly(model), mode:
-        run(model, example)
-    return dict(mode.reads)
-
-
-def joined(one: Mapping[str, Sequence[Read]], other: Mapping[str, Sequence[Read]]) -> dict[str, list[Read]]:
-    """What parameters read in two passes."""
-    return {name: [*one.get(name, ()), *other.get(name, ())] for name in {*one, *other}}
+def reads(model: nn.Module, *examples: Any) -> dict[str, list[Read]]:
+    """What each parameter reads, call by call, in one pass over each example."""
+    found: dict[str, list[Read]] = defaultdict(list)
+    for example in examples:
+        mode = Varies(model, example)
+        with quietly(model), mode:
+            run(model, example)
+        for name, read in mode.reads.items():
+            found[name] += read
+    return dict(found)

@@ -108,3 +108,14 @@ def tensors(value: Any) -> Iterator[Tensor]:
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from tensors(getattr(value, field.name))
+
+
+def changed(example: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The example of a call with other tensors; what is no tensor stays."""
+    if isinstance(example, Tensor):
+        return change(example)
+    if isinstance(example, Mapping):
+        return {name: changed(value, change) for name, value in example.items()}
+    if isinstance(example, tuple | list):
+        return type(example)(changed(value, change) for value in example)
+    return example

@@ -44,9 +44,8 @@ class Guard:
     def _refuse_what_never_dies(self, cells: Sequence[Cell]) -> None:
         """A target that the prox does not allow, under which weights of infinite size stay, or whole blocks where
         ``min_density`` asks for a part of one."""
-        self.watch_all()
-        stays = survivors(self.weights, [min(cap, torch.finfo(torch.float32).max) for cap in self.caps])
-        self.caps[:] = [math.inf] * len(self.sizes)
+        caps = self._found(range(len(self.sizes)))
+        stays = survivors(self.weights, [min(cap, torch.finfo(torch.float32).max) for cap in caps])
         for cell in cells:
             most = 1 - cell.sum(stays) / cell.sum(self.sizes)
             if cell.target > most + 1e-12:
@@ -60,18 +59,21 @@ class Guard:
 
     def watch(self, alive: Sequence[int]) -> None:
         """Cap those parameters that are thin by now, given how many weights of each survive."""
-        self._cap([i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep])
+        thin = [i for i, (n, keep) in enumerate(zip(alive, self.keep, strict=True)) if n < RISK * keep]
+        self.caps[:] = self._found(thin)
 
     def watch_all(self) -> None:
-        self._cap(range(len(self.sizes)))
+        self.caps[:] = self._found(range(len(self.sizes)))
 
-    def _cap(self, watched: Iterable[int]) -> None:
-        self.caps[:] = [math.inf] * len(self.sizes)
+    def _found(self, watched: Iterable[int]) -> list[float]:
+        """The caps of these parameters now; the others have none."""
+        caps = [math.inf] * len(self.sizes)
         watched = [i for i in watched if self.keep[i] > 0]
         cells = [Cell((i,), (1.0,), (self.sizes[i] - self.keep[i] + 1) / self.sizes[i]) for i in watched]
         for i, least in zip(watched, quantiles(self.weights, cells) if cells else (), strict=True):
             separable = self.weights.prox.separable  # the sizes of groups are of single precision
-            self.caps[i] = _below(least, self.weights.params[i].dtype if separable else torch.float32)
+            caps[i] = _below(least, self.weights.params[i].dtype if separable else torch.float32)
+        return caps
 
     def warn_of_the_dead(self, alive: Sequence[int]) -> None:
         """Once for each dead layer that ``min_density`` does not protect."""

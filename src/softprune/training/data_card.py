@@ -47,14 +47,6 @@ class DataCard(ABC):
                 raise ConfigError(f"`{min(wrong)}` is missing, unknown or of the wrong type.")
             return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
-    @staticmethod
-    def found(path: Path) -> DataCard | None:
-        """The card of a run, of images or of text; None where there is none."""
-        if not path.exists():
-            return None
-        with readable(path):
-            return (TextCard if "sha256" in read_object(path) else ImageCard).read(path)
-
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
 

@@ -18,7 +18,7 @@ from softprune.errors import ConfigError
 from softprune.recipes.config import Config
 from softprune.report import markdown
 from softprune.training import names, plots
-from softprune.training.data_card import DataCard
+from softprune.training.data_card import DataCard, ImageCard, TextCard
 from softprune.training.files import write_text
 from softprune.training.folder import Folder
 from softprune.training.launch import first_process
@@ -45,7 +45,8 @@ def walk(
     data: Dataset | None = None  # read once, for all runs, and before a folder is made
     if not all(_complete_with(place, config) for place in places.values()):
         data = names.dataset(config)
-    card = DataCard.of(data) if data else DataCard.found(next(iter(places.values())) / "data.json")
+    kind = TextCard if names.NETWORKS.find(config.network).takes == "text" else ImageCard
+    card = DataCard.of(data) if data else kind.read(next(iter(places.values())) / "data.json")
     rows: list[dict[str, float]] = []
     for value, changed in configs.items():
         run = _run(changed, places[value], card)
@@ -133,7 +134,7 @@ def _run(config: Config, folder: Path, card: DataCard | None) -> Run:
 
 def _other_data(folder: Path, card: DataCard | None) -> str:
     """What a run had, and what these data have; nothing where they agree, or nobody knows."""
-    before = DataCard.found(folder / "data.json")
+    before = type(card).read(folder / "data.json") if card else None
     return before.difference(card) if before and card else ""
 
 
